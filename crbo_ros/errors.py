@@ -1,0 +1,32 @@
+"""Errors for the reader: what was wrong, where, what to do."""
+
+
+class CrboError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class InvalidInput(CrboError, ValueError):
+    """A value from outside (theta, return, parameter, file) is not acceptable; nothing was changed."""
+
+
+class UnknownName(CrboError, KeyError):
+    """No task, plant or method of that name is registered."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would print the repr
+
+
+class MissingDependency(CrboError, ImportError):
+    """An optional package is needed for what was asked; the message says what to install."""
+
+
+class PlantError(CrboError, RuntimeError):
+    """The plant could not do what was asked (connect, reset, step); it is in its safe state."""
+
+
+class StoreError(CrboError, RuntimeError):
+    """The experiment's database cannot be used; the file was not touched."""
+
+
+class Exhausted(CrboError, RuntimeError):
+    """The optimizer has nothing acceptable left to propose."""

@@ -1,0 +1,62 @@
+"""The one interface for everything that moves: simulations, a Qube Servo 2, an arm, a gymnasium environment.
+
+    with plant:                              # connect
+        observation = plant.reset(rng)       # bring it to the start set, or PlantError after a time-out
+        observation = plant.step(action)     # one control period
+                                             # every way out of the block: stop (safe state), then close
+
+`stop` puts the plant into its safe state (0 V, a held pose) and must work at any moment after connect, more than
+once, and from any error. `step` on a simulation returns at once; on hardware it paces itself at `rate`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Plant(ABC):
+    """A context manager with a fixed control rate. Observations and actions are float vectors, SI and radians."""
+
+    rate: float  # control rate, Hz
+    joint_names: tuple[str, ...] = ()  # names of the first len(joint_names) observation entries (positions)
+    is_hardware = False  # True: it can hurt somebody
+    reset_timeout = 30.0  # s
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Open the connection; MissingDependency or PlantError with what to do if that fails."""
+
+    @abstractmethod
+    def reset(self, rng: np.random.Generator) -> Array:
+        """Bring the plant into its start set within `reset_timeout`, else PlantError. Returns the observation."""
+
+    @abstractmethod
+    def step(self, action: Array) -> Array:
+        """Apply an action (clipped to the plant's limits) for one period and return the next observation."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Safe state, now. Idempotent; never raises because of an earlier failure."""
+
+    def close(self) -> None:  # noqa: B027  (simulations have nothing to close)
+        """Release the connection."""
+
+    def statistics(self) -> dict[str, float]:
+        """Figures about the last episode (deadline misses, jitter); empty for simulations."""
+        return {}
+
+    def __enter__(self) -> Plant:
+        self.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.stop()
+        finally:
+            self.close()

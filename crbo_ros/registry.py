@@ -1,0 +1,53 @@
+"""Names -> tasks and methods: the built-in ones and those of other packages (entry points).
+
+A third-party package registers its own with, in its setup.py,
+
+    entry_points={"crbo_ros.tasks": ["my_task = my_package.my_task:MyTask"],
+                  "crbo_ros.methods": ["my_method = my_package.my_method:MyMethod"]}
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from crbo_ros.errors import UnknownName
+
+TASKS = {
+    "furuta": "crbo_ros.tasks.furuta:Furuta",
+    "basketball": "crbo_ros.tasks.basketball:Basketball",
+    "pendulum": "crbo_ros.tasks.gym:Pendulum",
+    "cartpole": "crbo_ros.tasks.gym:CartPole",
+    "mountaincar": "crbo_ros.tasks.gym:MountainCar",
+    "gym": "crbo_ros.tasks.gym:GymTask",
+}
+METHODS = {
+    "crbo": "crbo_ros.core.optimizer:Optimizer",
+}
+BUILT_IN = {"tasks": TASKS, "methods": METHODS}
+
+
+def names(kind: str) -> list[str]:
+    """All registered names of a kind ("tasks" or "methods")."""
+    return sorted(set(BUILT_IN[kind]) | {point.name for point in entry_points(group=f"crbo_ros.{kind}")})
+
+
+def load(kind: str, name: str) -> Any:
+    """The class registered under a name; UnknownName lists what there is."""
+    if target := BUILT_IN[kind].get(name):
+        module, attribute = target.split(":")
+        return getattr(import_module(module), attribute)
+    for point in entry_points(group=f"crbo_ros.{kind}", name=name):
+        return point.load()
+    raise UnknownName(f"no {kind[:-1]} is called {name!r}; there are: {', '.join(names(kind))}")
+
+
+def make_task(name: str, plant: str | None = None, **options: Any) -> Any:
+    """A task by name, on the plant of that name (the task's first one by default)."""
+    return load("tasks", name)(plant, **options)
+
+
+def make_method(name: str, space: Any, theta_0: Any, *, seed: int = 0, **settings: Any) -> Any:
+    """A method by name; settings are the method's own (gamma, sigma_0, ...)."""
+    return load("methods", name)(space, theta_0, seed=seed, **settings)

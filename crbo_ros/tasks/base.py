@@ -1,0 +1,115 @@
+"""A task: plant + policy + reward + domain + theta_0, in one file. Node, bench, launch and test all ask it.
+
+    with make_task("furuta", plant="stand_in") as task:
+        outcome = task.rollout(task.theta_0, np.random.default_rng(0))
+        print(outcome.value, outcome.end, outcome.reason)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crbo_ros.core.space import Space
+
+Array = NDArray[np.float64]
+
+COMPLETED = "completed"  # the episode ran to its end
+TERMINATED = "terminated"  # it ended early by the task's own rule (the pendulum fell); the return counts
+STOPPED = "stopped"  # somebody stopped it (monitor, operator, signal); no return
+FAILED = "failed"  # the plant failed or refused; no return
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What happened, step by step: time (T,) in s and columns of shape (T,) by name, units in the name's comment."""
+
+    time: Array
+    columns: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one episode."""
+
+    value: float  # the return; NaN unless end is completed or terminated
+    end: str  # one of the four words above
+    reason: str = ""  # why it ended, for people
+    steps: int = 0
+    duration: float = 0.0  # s of the plant's time
+    statistics: dict[str, float] = field(default_factory=dict)
+    trajectory: Trajectory | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the return enters the data set."""
+        return self.end in (COMPLETED, TERMINATED)
+
+
+# Called on every control step with (time in s, observation, action) where the plant is stepped one by one; a returned
+# string stops the episode with that reason. A simulation that runs an episode in one compiled call, in far less
+# than a control period of real time, calls it once before and once after.
+Watch = Callable[[float, Array, Array], "str | None"]
+
+
+class Task(ABC):
+    """One experiment's problem. A context manager: entering connects the plant, leaving makes it safe."""
+
+    name: str
+    plants: tuple[str, ...]  # names accepted for `plant`; the first is the default
+    space: Space  # the policy's domain (units: the policy's own)
+    theta_0: Array  # the policy to start from
+    gamma: float  # the paper's confidence parameter for this task
+    gammas: tuple[float, ...] = ()  # the exploration-parameter study's values
+    exploration: dict[str, tuple[float, ...]] = {}  # the same for other methods, e.g. {"cma_es": (0.01, 0.05)}
+    episodes = 100  # the paper's budget
+    episode_seconds: float = 0.0  # longest episode, s of plant time
+
+    def __init__(self, plant: str | None = None) -> None:
+        from crbo_ros.errors import UnknownName
+
+        self.plant_name = plant or self.plants[0]
+        if self.plant_name not in self.plants:
+            raise UnknownName(f"task {self.name!r} has no plant {plant!r}; choose one of {', '.join(self.plants)}")
+
+    @property
+    def dim(self) -> int:
+        return self.space.dim
+
+    @abstractmethod
+    def rollout(
+        self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
+    ) -> Outcome:
+        """Run one episode. InvalidInput for a bad theta (nothing moves); a plant's failure is an Outcome, not an error."""
+
+    def plot(self, trajectories: dict[str, Trajectory], path: Path) -> None:
+        """Draw labelled trajectories into a picture."""
+        raise NotImplementedError(f"task {self.name!r} has no plot")
+
+    def connect(self) -> None:  # noqa: B027
+        """Connect the plant."""
+
+    def stop(self) -> None:  # noqa: B027
+        """Plant into its safe state, now."""
+
+    def close(self) -> None:  # noqa: B027
+        """Safe state and disconnect."""
+
+    def apply_best(self, theta: ArrayLike) -> None:  # noqa: B027
+        """Leave the plant with this policy at the end of a run, where that means something (tuned parameters)."""
+
+    def __enter__(self) -> Task:
+        self.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.stop()
+        finally:
+            self.close()
