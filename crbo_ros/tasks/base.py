@@ -1,8 +1,8 @@
 """A task: plant + policy + reward + domain + theta_0, in one file. Node, bench, launch and test all ask it.
 
-    with make_task("furuta", plant="stand_in") as task:
-        outcome = task.rollout(task.theta_0, np.random.default_rng(0))
-        print(outcome.value, outcome.end, outcome.reason)
+with make_task("furuta", plant="stand_in") as task:
+    outcome = task.rollout(task.theta_0, np.random.default_rng(0))
+    print(outcome.value, outcome.end, outcome.reason)
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from crbo_ros.core.space import Space
 
 Array = NDArray[np.float64]
+
+NAN = float("nan")
 
 COMPLETED = "completed"  # the episode ran to its end
 TERMINATED = "terminated"  # it ended early by the task's own rule (the pendulum fell); the return counts
@@ -86,7 +88,7 @@ class Task(ABC):
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
     ) -> Outcome:
-        """Run one episode. InvalidInput for a bad theta (nothing moves); a plant's failure is an Outcome, not an error."""
+        """Run one episode. InvalidInput for a bad theta (nothing moves); a plant's failure is an Outcome, no error."""
 
     def plot(self, trajectories: dict[str, Trajectory], path: Path) -> None:
         """Draw labelled trajectories into a picture."""

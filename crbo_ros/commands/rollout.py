@@ -1,0 +1,96 @@
+"""`./crbo rollout TASK`: run one policy once, say how it went, and draw it.
+
+    ./crbo rollout furuta --plant stand_in --plot out.png
+    ./crbo rollout furuta --theta best.json --seed 3 --plot out.png
+
+The policy is theta_0, or a file: .npy (a vector), or .json (a list, or an object with a list called "theta").
+With a theta the plot shows theta_0's episode from the same seed as well, except on hardware.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.registry import make_task
+
+
+def read_theta(path: Path) -> NDArray[np.float64]:
+    """A parameter vector from .npy or .json; InvalidInput names the file."""
+    try:
+        if path.suffix == ".json":
+            content = json.loads(path.read_text())
+            if isinstance(content, dict):
+                content = content["theta"]
+            return np.array(content, dtype=np.float64)
+        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+    except KeyError:
+        raise InvalidInput(f'{path}: the object has no entry "theta"') from None
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} holds no policy: {error}") from None
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """["realtime=true", "n=3"] -> {"realtime": True, "n": 3}: values are JSON, or else text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InvalidInput(f"--option {pair!r}: expected NAME=VALUE")
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task")
+    parser.add_argument("--plant", help="the task's first plant by default")
+    parser.add_argument("--theta", type=Path, help="the policy: .npy or .json (default: theta_0)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", type=Path, help="draw the episode into this picture")
+    parser.add_argument("--video", type=Path, help="film the episode into this .gif, where the task can")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the task")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        theta = read_theta(args.theta) if args.theta else None
+        task = make_task(args.task, args.plant, **parse_options(args.option))
+        if args.video and not hasattr(task, "video"):
+            raise InvalidInput(f"--video: task {args.task!r} cannot be filmed")
+        with task:
+            return _rollout(task, theta, args)
+    except CrboError as error:
+        print(f"crbo rollout: {error}")
+        return 2
+
+
+def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namespace) -> int:
+    record = bool(args.plot or args.video)
+    label = "theta_0" if theta is None else args.theta.stem
+    chosen = task.theta_0 if theta is None else theta
+    outcome = task.rollout(chosen, np.random.default_rng(args.seed), record=record)
+    print(f"{task.name} on {task.plant_name}, {label}, seed {args.seed}: {outcome.end}", end="")
+    print(f" ({outcome.reason})" if outcome.reason else "", end="")
+    print(f", return {outcome.value:.4f}, {outcome.steps} steps, {outcome.duration:.2f} s")
+    for name, value in outcome.statistics.items():
+        print(f"  {name}: {value:.3f}")
+    if args.plot and outcome.trajectory is not None:
+        trajectories = {f"{label} ({outcome.value:.3f})": outcome.trajectory}
+        if theta is not None and not getattr(getattr(task, "plant", None), "is_hardware", False):
+            start = task.rollout(task.theta_0, np.random.default_rng(args.seed), record=True)
+            trajectories = {f"theta_0 ({start.value:.3f})": start.trajectory, **trajectories}
+        task.plot(trajectories, args.plot)
+        print(f"plot: {args.plot}")
+    if args.video and outcome.trajectory is not None:
+        task.video(outcome.trajectory, args.video)
+        print(f"video: {args.video}")
+    return 0 if outcome.counts else 1

@@ -1,0 +1,109 @@
+"""The Qube Servo 2's parameters: as in its data sheet (`nominal`), and changed, in the hardware's place (`stand_in`).
+
+Constants are Quanser's published ones. The arm's inertia Jr = mr Lr^2 / 12 and the pendulum's Jp = mp Lp^2 / 12 (about
+its centre) are theirs too; with them the linearisation at the upright has the entries that Quanser publishes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crbo_ros.compiled import qube_acceleration
+
+COUNTS = 2048.0  # of both encoders, per revolution
+FILTER_BANDWIDTH = 50.0  # rad/s, of the driver's velocity filter 50 s / (s + 50)
+
+
+class QubeParameters(NamedTuple):
+    """All floats (numba compiles for the types once). SI units, rad, V."""
+
+    # motor
+    Rm: float = 8.4  # Ohm
+    kt: float = 0.042  # N m / A
+    km: float = 0.042  # V s / rad
+    # arm
+    Lr: float = 0.085  # m
+    Jr: float = 0.095 * 0.085**2 / 12.0  # kg m^2
+    Dr: float = 2.7e-4  # N m s / rad
+    # pendulum
+    mp: float = 0.024  # kg
+    Lp: float = 0.129  # m
+    Jp: float = 0.024 * 0.129**2 / 12.0  # kg m^2
+    Dp: float = 5e-5  # N m s / rad
+    g: float = 9.81  # m / s^2
+    # what the data sheet leaves out
+    arm_coulomb: float = 0.0  # N m
+    pendulum_coulomb: float = 0.0  # N m
+    coulomb_rate: float = 0.05  # rad/s; friction = coulomb * tanh(rate / coulomb_rate)
+    cable_stiffness: float = 0.0  # N m / rad, of the encoder's cable about the arm's centre
+    cable_bias: float = 0.0  # N m
+    # electronics
+    max_voltage: float = 3.0  # V
+    dead_band: float = 0.0  # V, taken off the voltage's magnitude
+    encoder_counts: float = 0.0  # per revolution; 0: angles as they are
+    filter_bandwidth: float = 0.0  # rad/s; 0: the true velocities
+    latency: float = 0.0  # 1: encoders are read before the voltage is written; 0: after the period
+    rate: float = 250.0  # Hz
+    substeps: float = 2.0  # of the integrator in one control period
+
+
+def nominal() -> QubeParameters:
+    """The ideal plant of the data sheet: what a policy is trained on."""
+    return QubeParameters()
+
+
+def stand_in() -> QubeParameters:
+    """A plant that differs from the model as a real one does: the hardware's place where there is none."""
+    base = QubeParameters()
+    mass, length = 1.08 * base.mp, 1.02 * base.Lp
+    return base._replace(
+        Rm=1.10 * base.Rm,
+        kt=0.95 * base.kt,
+        km=0.95 * base.km,
+        Jr=1.05 * base.Jr,  # the arm's mass
+        mp=mass,
+        Lp=length,
+        Jp=mass * length**2 / 12.0,
+        Dr=2.0 * base.Dr,
+        Dp=2.0 * base.Dp,
+        arm_coulomb=1e-3,
+        pendulum_coulomb=2e-5,
+        cable_stiffness=1e-3,
+        cable_bias=3e-4,
+        dead_band=0.1,
+        encoder_counts=COUNTS,
+        filter_bandwidth=FILTER_BANDWIDTH,
+        latency=1.0,
+    )
+
+
+PARAMETERS = {"nominal": nominal, "stand_in": stand_in}
+
+
+def energy(x: NDArray[np.float64], p: QubeParameters) -> float:
+    """Kinetic plus potential energy, J, the cable's spring included; 0 at rest with the pendulum level with the arm."""
+    arm, pendulum, arm_rate, pendulum_rate = x
+    half = 0.5 * p.Lp
+    s, c = np.sin(pendulum), np.cos(pendulum)
+    m11 = p.Jr + p.mp * p.Lr**2 + p.mp * half**2 * s**2
+    m22 = p.Jp + p.mp * half**2
+    kinetic = 0.5 * m11 * arm_rate**2 + 0.5 * m22 * pendulum_rate**2 - p.mp * p.Lr * half * c * arm_rate * pendulum_rate
+    cable = 0.5 * p.cable_stiffness * arm**2 - p.cable_bias * arm
+    return float(kinetic + p.mp * p.g * half * c + cable)
+
+
+def linearise(
+    p: QubeParameters, pendulum: float = 0.0, step: float = 1e-6
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x' = A x + B V around rest with the pendulum at an angle (0 upright, pi hanging): A (4, 4), B (4, 1)."""
+
+    def derivative(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([z[2], z[3], *qube_acceleration(z[0], z[1], z[2], z[3], z[4], p)])
+
+    centre = np.array([0.0, pendulum, 0.0, 0.0, 0.0])
+    columns = [(derivative(centre + step * e) - derivative(centre - step * e)) / (2.0 * step) for e in np.eye(5)]
+    jacobian = np.stack(columns, axis=1)
+    return jacobian[:, :4], jacobian[:, 4:]

@@ -1,0 +1,189 @@
+"""The Furuta pendulum of the paper: follow a sine with the arm while the pendulum stays up (Qube Servo 2).
+
+Policy: a 2 x 64 tanh network, imitated from an LQR in the nominal simulation (training/furuta.py); theta is its last
+layer (65 numbers), domain theta_0 +- 0.7. Reward r_t = (1 - |arm - reference| / 90 deg) / T over 20 s at 250 Hz; the
+episode ends early when the pendulum tips over, the arm leaves its range, or something turns too fast; what was earned
+until then counts. The paper's alpha is the arm; in gym-brt alpha is the pendulum. Here they are called by name.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crbo_ros import compiled
+from crbo_ros.core.space import Space
+from crbo_ros.plants.base import Plant
+from crbo_ros.plants.qube_model import PARAMETERS
+from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.policies.nn import NNPolicy
+from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
+from crbo_ros.tasks.episode import run_episode
+
+Array = NDArray[np.float64]
+COLUMNS = ("arm", "pendulum", "arm_rate", "pendulum_rate", "voltage")  # rad, rad, rad/s, rad/s, V
+
+
+class FurutaSettings(NamedTuple):
+    """The task's numbers, all floats for the compiled episode."""
+
+    steps: float = 5000.0  # 20 s at 250 Hz
+    amplitude: float = math.pi / 3.0  # rad, of the arm's reference
+    frequency: float = 1.0  # rad/s
+    reward_scale: float = math.pi / 2.0  # rad of arm error that earn nothing
+    pendulum_limit: float = math.radians(20.0)  # beyond it the pendulum counts as fallen
+    arm_limit: float = math.pi / 2.0
+    rate_limit: float = 40.0  # rad/s, arm and pendulum
+
+
+class Furuta(Task):
+    """`plant`: "stand_in" (default), "nominal", "gym_brt_sim", "qube_hardware" (gym-brt) or "qube_pal" (Quanser's SDK).
+
+    On the simulated Qubes an episode is one compiled call (some 15 ms). `stepped` takes it one control period at a
+    time instead, with the same result bit for bit; `realtime` does so at the pace of the wall clock. Both call `watch`
+    before every action, so that a stop takes effect within one period. `plant_options` go to the plant.
+    """
+
+    name = "furuta"
+    plants = ("stand_in", "nominal", "gym_brt_sim", "qube_hardware", "qube_pal")
+    gamma = 0.5
+    gammas = (0.3, 0.5, 0.7)
+    exploration = {"cma_es": (0.01, 0.05, 0.1)}  # the paper settles on 0.05; with 0.1 the pendulum often fell
+    episodes = 100
+    episode_seconds = 20.0
+
+    def __init__(
+        self,
+        plant: str | None = None,
+        *,
+        realtime: bool = False,
+        stepped: bool = False,
+        plant_options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(plant)
+        self.settings = FurutaSettings()
+        with as_file(files("crbo_ros.policies") / "furuta.npz") as path:
+            self.policy = NNPolicy.load(path)
+        self.theta_0 = self.policy.get_weights()
+        self.space = Space(self.theta_0 - 0.7, self.theta_0 + 0.7)
+        self.plant = self._make_plant(realtime, plant_options or {})
+        self.compiled = isinstance(self.plant, QubeSim) and not stepped
+
+    def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:
+        plant: Plant
+        if self.plant_name in PARAMETERS:
+            plant = QubeSim(self.plant_name, **options)
+        elif self.plant_name == "gym_brt_sim":
+            from crbo_ros.plants.qube_hardware import GymBrtSim
+
+            plant = GymBrtSim(**options)
+        else:
+            from crbo_ros.plants.qube_hardware import QubeHardware
+
+            return QubeHardware("gym_brt" if self.plant_name == "qube_hardware" else "pal", **options)
+        if realtime:
+            from crbo_ros.plants.realtime import Paced
+
+            plant = Paced(plant)
+        return plant
+
+    def reference(self, step: int) -> float:
+        """The arm's reference at a step, rad."""
+        return compiled.furuta_reference(step, self.plant.rate, self.settings.amplitude, self.settings.frequency)
+
+    def rollout(
+        self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
+    ) -> Outcome:
+        """One episode with the last layer theta (65,); the initial state comes from rng."""
+        self.policy.set_weights(self.space.check(theta))
+        if self.compiled:
+            return self._compiled(rng, record, watch)
+        outcome = run_episode(
+            self.plant,
+            self._act,
+            self._judge,
+            steps=int(self.settings.steps),
+            rng=rng,
+            columns=COLUMNS,
+            record=record,
+            watch=watch,
+        )
+        if outcome.trajectory is not None:
+            self._add_reference(outcome.trajectory)
+        return outcome
+
+    def _act(self, step: int, observation: Array) -> Array:
+        voltage = self.policy(np.append(observation, self.reference(step)))
+        return np.clip(voltage, -3.0, 3.0)
+
+    def _judge(self, step: int, observation: Array, action: Array) -> tuple[float, str | None]:
+        reward = compiled.furuta_reward(
+            observation[0], self.reference(step + 1), self.settings.reward_scale, self.settings.steps
+        )
+        return reward, self._reason(compiled.furuta_end(observation, self.settings), observation)
+
+    def _reason(self, end: int, observation: Array) -> str | None:
+        arm, pendulum, arm_rate, pendulum_rate = observation
+        if end == compiled.FELL:
+            return f"the pendulum tipped over ({math.degrees(pendulum):+.1f} deg)"
+        if end == compiled.ARM_LIMIT:
+            return f"the arm left its range ({math.degrees(arm):+.1f} deg)"
+        if end == compiled.TOO_FAST:
+            return f"too fast (arm {arm_rate:+.1f}, pendulum {pendulum_rate:+.1f} rad/s)"
+        return None
+
+    def _compiled(self, rng: np.random.Generator, record: bool, watch: Watch | None) -> Outcome:
+        """The whole episode in one call; `watch` is asked once before and once after."""
+        plant, s = self.plant, self.settings
+        observation = plant.reset(rng)
+        if watch is not None and (reason := watch(0.0, observation, np.zeros(1))):
+            return Outcome(NAN, STOPPED, reason)
+        log = np.empty((int(s.steps) if record else 0, 5))
+        policy = self.policy
+        value, steps, end = compiled.furuta_episode(
+            plant.state, plant.memory, observation, plant.parameters, s,
+            policy.input_offset, policy.input_scale, *policy.layers(), log,
+        )  # fmt: skip
+        plant.stop()
+        time = steps / plant.rate
+        trajectory = self._trajectory(log[:steps]) if record else None
+        if watch is not None and (reason := watch(time, observation, np.zeros(1))):
+            return Outcome(NAN, STOPPED, reason, steps, time, {}, trajectory)
+        if end == compiled.BAD_VOLTAGE:
+            reason = f"the policy's action at step {steps} is not finite"
+            return Outcome(NAN, FAILED, reason, steps, time, {}, trajectory)
+        if end == compiled.BAD_SENSOR:
+            reason = f"the plant's observation at step {steps - 1} is not finite: {observation}"
+            return Outcome(NAN, FAILED, reason, steps, time, {}, trajectory)
+        reason = self._reason(end, observation)
+        return Outcome(value, TERMINATED if reason else COMPLETED, reason or "", steps, time, {}, trajectory)
+
+    def _trajectory(self, log: Array) -> Trajectory:
+        time = np.arange(1, len(log) + 1) / self.plant.rate
+        trajectory = Trajectory(time, {name: log[:, i].copy() for i, name in enumerate(COLUMNS)})
+        self._add_reference(trajectory)
+        return trajectory
+
+    def _add_reference(self, trajectory: Trajectory) -> None:
+        steps = range(1, len(trajectory.time) + 1)
+        trajectory.columns["reference"] = np.array([self.reference(step) for step in steps])
+
+    def connect(self) -> None:
+        self.plant.connect()
+
+    def stop(self) -> None:
+        self.plant.stop()
+
+    def close(self) -> None:
+        self.plant.close()
+
+    def plot(self, trajectories: dict[str, Trajectory], path: Path) -> None:
+        """Arm against reference, pendulum and voltage over time."""
+        from crbo_ros.tasks.furuta_plot import plot
+
+        plot(trajectories, path)
