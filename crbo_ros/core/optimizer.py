@@ -1,0 +1,324 @@
+"""Confidence region Bayesian optimization (CRBO): ask for a policy, tell its return.
+
+Froehlich, Zeilinger, Klenske: Cautious Bayesian Optimization for Efficient and Scalable Policy Search, L4DC 2021.
+
+    optimizer = Optimizer(Space([-1, -1], [1, 1]), theta_0=[0.2, 0.3], seed=1)
+    for _ in range(50):
+        proposal = optimizer.ask()
+        optimizer.tell(proposal.id, episode(proposal.theta))
+    print(optimizer.best())
+
+All heavy work (fit, sampling, polish) happens in `ask`; `tell` only books. Everything depends on settings, seed and the sequence
+of calls alone, and `state()` / `restore()` carry it over bit for bit. Settings: see presets.Settings.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crbo_ros.core import lipschitz as lip
+from crbo_ros.core import snapshot
+from crbo_ros.core.ask_tell import AskTell
+from crbo_ros.core.confidence_region import ConfidenceRegion, r0
+from crbo_ros.core.initial_design import directions, on_sphere
+from crbo_ros.core.kernels import Array, kernel
+from crbo_ros.core.presets import check_gamma, check_j_min, make_hyperparameters, make_settings
+from crbo_ros.core.proposal import Found, Search, propose
+from crbo_ros.core.space import Space
+from crbo_ros.core.surrogate import ClosedForm, Outputs, Surrogate
+from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.errors import Exhausted
+
+SMALLEST = 0.05  # gamma in force never falls below this share of gamma
+
+
+class Optimizer(AskTell):
+    """CRBO. See the module's docstring."""
+
+    name = "crbo"
+
+    def __init__(self, space: Space, theta_0: ArrayLike, *, seed: int = 0, **options: Any) -> None:
+        super().__init__(space, theta_0, seed=seed)
+        self.settings = make_settings(options)
+        self.kernel = kernel(self.settings.kernel)
+        self.hyper = make_hyperparameters(self.settings, space.dim)
+        self.surrogate = self._make_surrogate()
+        self.n_init = self.settings.n_init or math.ceil(math.sqrt(space.dim))
+        self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
+        self.caution = 1.0  # gamma in force = gamma * caution; falls with vetoes, recovers with episodes
+        self.vetoes = 0  # consecutive ones
+        self.veto_distance = math.inf  # proposals stay closer to the data than the last vetoed one did
+        self.score, self.score_paper = lip.Score(), lip.Score()
+        self.outputs = Outputs()
+        self.figures: dict[str, Any] = {}
+        self._current = -1  # number of returns that the surrogate is conditioned on; -1: none, or fantasies in it
+
+    def _make_surrogate(self) -> Surrogate:
+        if self.settings.surrogate == "gpytorch":
+            from crbo_ros.core.surrogate_gpytorch import GPyTorch
+
+            return GPyTorch(
+                self.settings.kernel,
+                self.space.dim,
+                self.hyper,
+                ard=self.settings.ard,
+                kernel=self.settings.gpytorch_kernel,
+            )
+        return ClosedForm(self.kernel, self.space.dim, self.hyper, ard=self.settings.ard)
+
+    # -- verbs ------------------------------------------------------------------------------------
+
+    def configure(self, *, gamma: float | None = None, j_min: float | None = None) -> None:
+        """Change gamma or J_min while running; forgets earlier vetoes."""
+        gamma = self.gamma if gamma is None else check_gamma(gamma)
+        j_min = self.j_min if j_min is None else check_j_min(j_min)
+        self.gamma, self.j_min = gamma, j_min
+        self.caution, self.vetoes, self.veto_distance = 1.0, 0, math.inf
+
+    def best(self) -> Best | None:
+        """The evaluated policy with the best posterior mean, not the luckiest return; None before the first one."""
+        if not self._completed:
+            return None
+        X, y = self.data()
+        self._condition(X, y)
+        mean, variance = self.surrogate.posterior(X)
+        i = int(np.argmax(mean))
+        trial = self.trials[self._completed[i]]
+        sigma = self.outputs.scale * math.sqrt(float(variance[i]))
+        return Best(trial.proposal.id, trial.proposal.theta, self.outputs.back(float(mean[i])), sigma, trial.value)
+
+    def report(self) -> dict[str, Any]:
+        """Figures as of the last proposal; lengths in the unit box, variances in the return's units squared."""
+        surrogate, square = self.surrogate, self.outputs.scale**2
+        figures: dict[str, Any] = {
+            "preset": self.settings.preset,
+            "gamma": self.gamma,
+            "gamma_in_force": self.gamma_in_force,
+            "j_min": math.nan if self.j_min is None else self.j_min,
+            "r0": r0(self.kernel, self._lengthscale(), self.gamma_in_force),
+            "lengthscale": self._lengthscale(),
+            "signal_variance": square * surrogate.signal_variance,
+            "noise_variance": square * surrogate.noise_variance,
+            "lipschitz": math.nan,
+            "lipschitz_paper": math.nan,
+            "lipschitz_source": "",
+            "coverage": self.score.coverage,
+            "coverage_paper": self.score_paper.coverage,
+            "n_bounds": self.score.count,
+            "vetoes": self.vetoes,
+            "region_state": "ok",
+            "message": "",
+        }
+        return {**figures, **self.figures}
+
+    @property
+    def gamma_in_force(self) -> float:
+        """gamma, grown by the schedule, tightened by vetoes."""
+        grown = 1.0 - (1.0 - self.gamma) * math.exp(-self.settings.gamma_schedule * self.n)
+        return grown * self.caution
+
+    def state(self) -> dict[str, Any]:
+        return snapshot.save(self)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.check_state(state)
+        snapshot.load(self, state)
+
+    # -- proposing --------------------------------------------------------------------------------
+
+    def _propose(self, id: int) -> Proposal:
+        if self.vetoes >= self.settings.max_vetoes:
+            raise Exhausted(
+                f"{self.vetoes} proposals in a row were vetoed, the last one {self.veto_distance:.2g} from the data (unit "
+                "box); lower J_min, give a Lipschitz constant, or choose another theta_0"
+            )
+        x0 = self.space.to_unit(self.theta_0)
+        start_under_way = any(self.trials[i].proposal.kind == "start" for i in self.pending)
+        if not self._completed and not start_under_way:
+            return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_in_force)
+        if self._completed:
+            X, y = self.data()
+            self._fit(X, y)
+            x0 = X[0]
+        else:  # theta_0 is still out: assume that it will return the prior's mean
+            X, y = x0[None], np.zeros(1)
+            self.outputs, self._current = Outputs(), -1
+            self.surrogate.condition(X, y)
+        for i in self.pending:  # fantasies: the posterior mean, so that the variance shrinks and the mean stays
+            x = self.space.to_unit(self.trials[i].proposal.theta)
+            self.surrogate.add(x, float(self.surrogate.posterior(x[None])[0][0]))
+            self._current = -1
+        self.figures = {"message": getattr(self.surrogate, "fit_message", "")}
+        if self.n + len(self.pending) < self.n_init:
+            return self._initial(id, x0, X, y)
+        return self._acquire(id, X, y)
+
+    def _initial(self, id: int, x0: Array, X: Array, y: Array) -> Proposal:
+        """The next point on the sphere of radius r0 around theta_0; vetoes shrink the sphere."""
+        count = self.n + len(self.pending)
+        radius = r0(self.kernel, self.hyper.start[0], min(self.gamma_in_force, 0.99))
+        batch = directions(max(self.n_init - 1, count), self.space.dim, self.rng(0), self.settings.orthogonal_init)
+        direction = batch[count - 1] if self.vetoes == 0 else directions(1, self.space.dim, self.rng(1, id), False)[0]
+        x = on_sphere(x0, direction, min(radius, self.veto_distance))
+        region = ConfidenceRegion(self.surrogate, self.gamma_in_force, compensate=self.settings.compensate_noise)
+        estimate = self._estimate(X, y, x[None])
+        x, reason = self._respect(x, X, y, estimate)
+        return self._finish(id, x, "initial", reason, region, X, y, estimate)
+
+    def _acquire(self, id: int, X: Array, y: Array) -> Proposal:
+        """The acquisition's maximiser over the region; gamma shrinks until the worst case respects J_min."""
+        gamma, n = self.gamma_in_force, len(self.surrogate.y)
+        effort = 1.0 if n <= 300 else 0.5 if n <= 700 else 0.25
+        search = Search(
+            self.settings.acquisition,
+            self.settings.beta,
+            samples=max(128, int(effort * self.settings.samples)),
+            chains=max(32, int(effort * self.settings.samples) // 4),
+            starts=self.settings.starts,
+        )
+        for attempt in range(8):
+            region = ConfidenceRegion(self.surrogate, gamma, compensate=self.settings.compensate_noise)
+            found = propose(region, search, self.rng(2, id, attempt))
+            estimate = self._estimate(X, y, self._subset(found))
+            value = lip.worst_case(found.x, X, y, estimate.noise, estimate.lipschitz)[0]
+            if self.j_min is None or value >= self.j_min or not len(self._completed):
+                break
+            gamma *= 0.7
+        x, reason = self._respect(found.x, X, y, estimate)
+        if gamma < self.gamma_in_force:
+            reason = f"gamma lowered to {gamma:.3g} for J_min; {reason}".rstrip("; ")
+        if x is not found.x and not region.contains(x[None], 1e-6)[0]:  # pulled towards the data and out of the region
+            inside = np.flatnonzero(region.data_inside)
+            x = self.surrogate.X[inside[int(np.argmax(region.data_mean[inside]))]]
+            found, reason = (
+                replace(found, kind="fallback"),
+                "nothing closer inside the region: an evaluated policy again",
+            )
+        reason = "; ".join(part for part in (found.reason, reason) if part)
+        return self._finish(id, x, found.kind, reason, region, X, y, estimate)
+
+    def _subset(self, found: Found) -> Array:
+        """The points over which the gradient's maximum is taken: the proposal and some 256 samples of the region."""
+        samples = found.samples[:: max(1, len(found.samples) // 256)]
+        return np.vstack([found.x[None], samples])
+
+    def _respect(self, x: Array, X: Array, y: Array, estimate: lip.Estimate) -> tuple[Array, str]:
+        """Pull x towards the data: closer than the last veto, and until its worst case reaches J_min where that can be."""
+        reason = ""
+        nearest = X[int(np.argmin(np.sum((X - x) ** 2, axis=1)))]
+        distance = float(np.linalg.norm(x - nearest))
+        if distance > self.veto_distance:
+            x, reason = (
+                nearest + (x - nearest) * (self.veto_distance / distance),
+                "pulled towards the data after a veto",
+            )
+        if self.j_min is None or not self._completed:
+            return x, reason
+        value, i, distance = lip.worst_case(x, X, y, estimate.noise, estimate.lipschitz)
+        if value >= self.j_min or distance == 0.0:
+            return x, reason
+        i = int(np.argmax(y))
+        room = (float(y[i]) - estimate.noise - self.j_min) / estimate.lipschitz
+        if room <= 0.0:
+            return X[i].copy(), "no policy has a worst case above J_min: the best one again"
+        distance = float(np.linalg.norm(x - X[i]))
+        return X[i] + (x - X[i]) * min(1.0, room / distance), "pulled towards the best policy for J_min"
+
+    def _estimate(self, X: Array, y: Array, points: Array) -> lip.Estimate:
+        return lip.estimate(
+            self.surrogate,
+            self.outputs,
+            X,
+            y,
+            points,
+            slope_variance=self.kernel.slope_variance,
+            user=self.settings.lipschitz,
+            scale=self.settings.scale,
+        )
+
+    def _finish(
+        self,
+        id: int,
+        x: Array,
+        kind: str,
+        reason: str,
+        region: ConfidenceRegion,
+        X: Array,
+        y: Array,
+        estimate: lip.Estimate,
+    ) -> Proposal:
+        radius = r0(self.kernel, self._lengthscale(), min(region.gamma, 0.999))
+        mean, variance = self.surrogate.posterior(x[None])
+        self.figures.update(
+            gamma_in_force=region.gamma,
+            r0=radius,
+            region_state=region.state,
+            lipschitz=estimate.lipschitz,
+            lipschitz_paper=estimate.paper,
+            lipschitz_source=estimate.source,
+        )
+        bound = paper = math.nan
+        if self._completed:
+            bound = lip.worst_case(x, X, y, estimate.noise, estimate.lipschitz)[0]
+            nearest = int(np.argmin(np.sum((X - x) ** 2, axis=1)))
+            paper = float(y[nearest]) - radius * estimate.paper
+        return Proposal(
+            id,
+            self.space.from_unit(x),
+            kind,
+            self.outputs.back(float(mean[0])),
+            self.outputs.scale * math.sqrt(float(variance[0])),
+            bound,
+            paper,
+            region.gamma,
+            reason,
+        )
+
+    # -- model ------------------------------------------------------------------------------------
+
+    def _targets(self, y: Array) -> Array:
+        self.outputs = Outputs.of(y, self.settings.centering, self.settings.scaling, self._floor(y))
+        return self.outputs.to(y)
+
+    def _floor(self, y: Array) -> float:
+        """Equal first returns say nothing about the scale: assume some of it until they differ."""
+        return lip.first_scale(y, self.settings.scale) * 1e-3
+
+    def _fit(self, X: Array, y: Array) -> None:
+        targets = self._targets(y)
+        if self.settings.fit and len(y) > 1:
+            self.surrogate.fit(X, targets)
+        else:
+            self.surrogate.condition(X, targets)
+        self._current = len(y)
+
+    def _condition(self, X: Array, y: Array) -> None:
+        if self._current != len(y):
+            self.surrogate.condition(X, self._targets(y))
+            self._current = len(y)
+
+    def _lengthscale(self) -> float:
+        return float(np.exp(np.mean(np.log(self.surrogate.lengthscales))))
+
+    # -- books ------------------------------------------------------------------------------------
+
+    def _on_end(self, id: int, end: End) -> None:
+        trial = self.trials[id]
+        if end is End.COMPLETED:
+            self.score.add(trial.proposal.worst_case, trial.value)
+            self.score_paper.add(trial.proposal.worst_case_paper, trial.value)
+            self.caution = min(1.0, self.caution * self.settings.recovery)
+            self.vetoes, self.veto_distance = 0, math.inf
+        elif end in (End.VETOED, End.FAILED):
+            self.caution = max(SMALLEST, self.caution * self.settings.veto_factor)
+            if end is End.VETOED:
+                self.vetoes += 1
+                if self._completed:
+                    x = self.space.to_unit(trial.proposal.theta)
+                    distance = float(np.sqrt(np.min(np.sum((self.data()[0] - x) ** 2, axis=1))))
+                    self.veto_distance = self.settings.veto_factor * min(distance, self.veto_distance)

@@ -1,0 +1,133 @@
+"""Presets: `paper` (the paper's settings) and `default` (ours), and the settings' checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from crbo_ros.core.acquisition import NAMES
+from crbo_ros.core.kernels import Array, kernel
+from crbo_ros.core.priors import Gamma, LogNormal
+from crbo_ros.core.surrogate import CENTERINGS, Hyperparameters
+from crbo_ros.errors import InvalidInput
+
+
+def paper_hyperparameters(dim: int) -> Hyperparameters:
+    """The appendix: Gamma(2, 0.15) signal, Gamma(1.1, 0.05) noise, Gamma(3, 6) lengthscale, on outputs of unit deviation.
+
+    Bounds and start values are those that the authors used without naming them in the paper.
+    """
+    return Hyperparameters(
+        Gamma(3.0, 6.0),
+        Gamma(2.0, 0.15),
+        Gamma(1.1, 0.05),
+        lengthscale_bounds=(0.05, 0.5),
+        signal_bounds=(1e-4, 1e3),
+        noise_bounds=(1e-6, 1e2),
+        start=(0.1, 1.0, 0.0025),
+    )
+
+
+def default_hyperparameters(dim: int) -> Hyperparameters:
+    """Ours; see the module's notes on the preset."""
+    median = 0.07 * math.sqrt(dim)
+    return Hyperparameters(
+        LogNormal(median, 0.4),
+        Gamma(2.0, 0.15),
+        LogNormal(1e-3, 2.0),
+        lengthscale_bounds=(0.25 * median, 4.0 * median),
+        signal_bounds=(1e-2, 1e3),
+        noise_bounds=(1e-7, 1e1),
+        start=(median, 1.0, 1e-3),
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run of CRBO depends on besides seed and returns. Distances are in the unit box."""
+
+    preset: str = "default"
+    gamma: float = 0.5  # confidence parameter, 0 < gamma <= 1 (1: standard BO in the box)
+    beta: float = 2.0  # UCB: mean + beta sigma
+    kernel: str = "matern52"
+    ard: bool = False
+    acquisition: str | Callable[[Array, Array], Array] = "ucb"
+    centering: str = "max"
+    scaling: bool = True  # divide the centred returns by their standard deviation
+    n_init: int | None = None  # size of the initial design, theta_0 included; None: ceil(sqrt(d))
+    orthogonal_init: bool = True
+    compensate_noise: bool = True  # see confidence_region
+    lipschitz: float | None = None  # the user's Lipschitz constant, return per unit of the unit box
+    scale: float | None = None  # typical spread of the returns, for the first worst cases
+    j_min: float | None = None  # no proposal whose worst case is below this
+    gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
+    samples: int = 1024  # hit-and-run samples a proposal
+    starts: int = 2  # polished starts a proposal
+    fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
+    hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
+    surrogate: str = "closed_form"  # or "gpytorch"
+    gpytorch_kernel: Any = None  # any gpytorch kernel (with its priors), for surrogate="gpytorch"
+    veto_factor: float = 0.7  # gamma in force after a veto or a failure, times this
+    recovery: float = 1.1  # and back by this factor with each completed episode
+    max_vetoes: int = 20  # consecutive ones, then Exhausted
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"gamma": 0.6, "orthogonal_init": False, "compensate_noise": False},
+}
+
+
+def make_settings(options: dict[str, Any]) -> Settings:
+    """Preset, then the user's options, checked."""
+    known = {field.name for field in fields(Settings)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise InvalidInput(f"settings: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    preset = options.get("preset", "default")
+    if preset not in PRESETS:
+        raise InvalidInput(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
+    settings = replace(Settings(), **{**PRESETS[preset], **options})
+    check_gamma(settings.gamma)
+    if settings.j_min is not None:
+        check_j_min(settings.j_min)
+    kernel(settings.kernel)
+    if settings.centering not in CENTERINGS:
+        raise InvalidInput(f"centering: {settings.centering!r} is none of {', '.join(CENTERINGS)}")
+    if not callable(settings.acquisition) and settings.acquisition not in NAMES:
+        raise InvalidInput(f"acquisition: {settings.acquisition!r} is none of {', '.join(NAMES)} and not callable")
+    if settings.surrogate not in ("closed_form", "gpytorch"):
+        raise InvalidInput(f"surrogate: {settings.surrogate!r} is neither 'closed_form' nor 'gpytorch'")
+    positive = {
+        "beta": settings.beta,
+        "samples": settings.samples,
+        "starts": settings.starts,
+        "lipschitz": settings.lipschitz,
+        "scale": settings.scale,
+        "n_init": settings.n_init,
+    }
+    for name, value in positive.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidInput(f"{name}: {value} must be positive")
+    return settings
+
+
+def check_gamma(gamma: float) -> float:
+    if not (isinstance(gamma, (int, float)) and 0.0 < gamma <= 1.0):
+        raise InvalidInput(f"gamma: {gamma!r} is outside (0, 1]")
+    return float(gamma)
+
+
+def check_j_min(j_min: float) -> float:
+    if not (isinstance(j_min, (int, float)) and math.isfinite(j_min)):
+        raise InvalidInput(f"j_min: {j_min!r} must be a finite number")
+    return float(j_min)
+
+
+def make_hyperparameters(settings: Settings, dim: int) -> Hyperparameters:
+    hyper = paper_hyperparameters(dim) if settings.preset == "paper" else default_hyperparameters(dim)
+    if settings.hyperparameters is not None:
+        hyper = replace(hyper, start=settings.hyperparameters)
+    return hyper

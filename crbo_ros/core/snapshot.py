@@ -1,0 +1,71 @@
+"""The optimizer's state as a value: JSON values and arrays, enough to carry on bit for bit."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crbo_ros.core.ask_tell import Trial
+from crbo_ros.core.lipschitz import Score
+from crbo_ros.core.surrogate import Outputs
+from crbo_ros.core.types import End, Proposal
+from crbo_ros.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from crbo_ros.core.optimizer import Optimizer
+
+NUMBERS = ("mean", "sigma", "worst_case", "worst_case_paper", "gamma")
+VERSION = 1
+
+
+def save(o: Optimizer) -> dict[str, Any]:
+    """A copy: later calls on the optimizer do not change it."""
+    proposals = [trial.proposal for trial in o.trials]
+    return {
+        "method": o.name,
+        "version": VERSION,
+        "dim": o.space.dim,
+        "seed": o.seed,
+        "preset": o.settings.preset,
+        "thetas": np.array([p.theta for p in proposals]).reshape(len(proposals), o.space.dim),
+        "numbers": np.array([[getattr(p, name) for name in NUMBERS] for p in proposals]).reshape(-1, len(NUMBERS)),
+        "values": np.array([trial.value for trial in o.trials], dtype=np.float64),
+        "kinds": [p.kind for p in proposals],
+        "proposal_reasons": [p.reason for p in proposals],
+        "ends": [trial.end.value for trial in o.trials],
+        "reasons": [trial.reason for trial in o.trials],
+        "completed": list(o._completed),
+        "parameters": o.surrogate.get_parameters(),
+        "gamma": o.gamma,
+        "j_min": o.j_min,
+        "caution": o.caution,
+        "vetoes": o.vetoes,
+        "veto_distance": None if math.isinf(o.veto_distance) else o.veto_distance,
+        "score": [o.score.held, o.score.count, o.score_paper.held, o.score_paper.count],
+        "outputs": [o.outputs.centre, o.outputs.scale],
+        "figures": dict(o.figures),
+    }
+
+
+def load(o: Optimizer, state: dict[str, Any]) -> None:
+    """Into a freshly made optimizer with the same settings and seed."""
+    for name, own in (("version", VERSION), ("dim", o.space.dim), ("seed", o.seed), ("preset", o.settings.preset)):
+        if state.get(name) != own:
+            raise InvalidInput(f"state: saved with {name} {state.get(name)!r}, this optimizer has {own!r}")
+    o.surrogate.set_parameters(np.array(state["parameters"]))
+    trials = []
+    for i, theta in enumerate(np.asarray(state["thetas"])):
+        numbers = dict(zip(NUMBERS, (float(v) for v in state["numbers"][i]), strict=True))
+        proposal = Proposal(i, np.array(theta), state["kinds"][i], reason=state["proposal_reasons"][i], **numbers)
+        trials.append(Trial(proposal, End(state["ends"][i]), float(state["values"][i]), state["reasons"][i]))
+    o.trials = trials
+    o._completed = [int(i) for i in state["completed"]]
+    o.gamma, o.j_min = state["gamma"], state["j_min"]
+    o.caution, o.vetoes = state["caution"], state["vetoes"]
+    o.veto_distance = math.inf if state["veto_distance"] is None else state["veto_distance"]
+    held, count, held_paper, count_paper = state["score"]
+    o.score, o.score_paper = Score(held, count), Score(held_paper, count_paper)
+    o.outputs = Outputs(*state["outputs"])
+    o.figures = dict(state["figures"])
