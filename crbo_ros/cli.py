@@ -34,7 +34,10 @@ COMMANDS = {
         "Look", "the live monitor window", "crbo_ros.commands.monitor", needs=("core", "sim", "gui"), ros=True
     ),
     "train": Command(
-        "Policies", "make an initial policy: train NAME", "crbo_ros.training.{}", needs=("core", "sim", "torch", "train")
+        "Policies",
+        "make an initial policy: train NAME",
+        "crbo_ros.training.{}",
+        needs=("core", "sim", "torch", "train"),
     ),
     "demo": Command("Policies", "fit a movement primitive to a demonstration", "crbo_ros.commands.demo", ros=True),
     "import-sb3": Command(

@@ -168,7 +168,8 @@ def dump_state(state: dict[str, Any]) -> bytes:
     arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
     plain = {k: v for k, v in state.items() if k not in arrays}
     buffer = io.BytesIO()
-    np.savez(buffer, __json__=np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8), **arrays)
+    arrays["__json__"] = np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # NumPy's stub takes the names for its options
     return buffer.getvalue()
 
 

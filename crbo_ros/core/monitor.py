@@ -1,0 +1,251 @@
+"""The safety monitor's mind: its own data, its own bound, its verdicts, and how often its bounds held.
+
+Independent of the optimizer: it knows the task's domain and theta_0 from its own configuration and sees only
+proposals and returns. The bound (lipschitz.WorstCase): J(x) >= max_i [y_i - noise - L |x - x_i|], in the unit box.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crbo_ros.core.lipschitz import Bound, Score, WorstCase
+from crbo_ros.core.records import APPROVED, REFUSED, WAITING, Episode, Verdict, new_uid
+from crbo_ros.core.space import Space
+from crbo_ros.core.store import Database, from_blob, to_blob
+from crbo_ros.core.types import theta_hash
+from crbo_ros.errors import InvalidInput
+
+SCHEMA = """
+CREATE TABLE returns (
+    episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
+    value REAL NOT NULL, verdict_id TEXT NOT NULL);
+CREATE TABLE approvals (verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, worst_case REAL);
+CREATE TABLE reviews (
+    experiment_uid TEXT NOT NULL, theta_hash TEXT NOT NULL, approved INTEGER NOT NULL, comment TEXT NOT NULL,
+    PRIMARY KEY (experiment_uid, theta_hash));
+CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class SafetyMonitor:
+    """Thread-safe. One monitor guards one experiment: the first it hears of."""
+
+    def __init__(
+        self,
+        space: Space,
+        theta_0: ArrayLike,
+        path: Path,
+        *,
+        j_min: float = -math.inf,
+        j_min_drop: float = math.inf,
+        lipschitz: float | None = None,
+        scale: float | None = None,
+        require_operator: bool = False,
+        valid_for: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.space, self.uid = space, new_uid()
+        self.start_hash = theta_hash(space.check(theta_0, "theta_0"))
+        self.j_min, self.j_min_drop, self.require_operator, self.valid_for = (
+            j_min,
+            j_min_drop,
+            require_operator,
+            valid_for,
+        )
+        self.approved = self.vetoed = 0
+        self.score = Score()
+        self.last_check = 0.0  # time of the last question, for diagnostics
+        self._clock, self._lock = clock, threading.RLock()
+        self._bound = WorstCase(space.dim, lipschitz=lipschitz, scale=scale)
+        self._ids: list[int] = []  # proposal ids of the bound's data
+        self._start_value = math.nan
+        self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
+        self.database = Database(path, SCHEMA, 1)
+        self._load()
+
+    def _load(self) -> None:
+        rows = self.database.query(
+            "SELECT r.proposal_id, r.x, r.value, a.worst_case FROM returns r "
+            "LEFT JOIN approvals a ON a.verdict_id = r.verdict_id ORDER BY r.rowid"
+        )
+        for proposal_id, x, value, worst_case in rows:
+            self._book(proposal_id, from_blob(x), value, worst_case)
+
+    # -- armed or not ------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> str:
+        """Why everything is held, or "" when armed. Survives a restart."""
+        return self._flag("stopped")
+
+    def stop(self, reason: str) -> None:
+        self._set_flag("stopped", reason or "stopped")
+
+    def rearm(self) -> None:
+        self._set_flag("stopped", "")
+
+    @property
+    def experiment_uid(self) -> str:
+        """The experiment it guards; empty until it has been asked about one."""
+        return self._flag("experiment_uid")
+
+    @property
+    def threshold(self) -> float:
+        """The return below which no worst case may fall: j_min, or J0 - j_min_drop |J0|, whichever is higher."""
+        relative = self._start_value - self.j_min_drop * abs(self._start_value)
+        return max(self.j_min, relative) if math.isfinite(relative) else self.j_min
+
+    # -- verdicts ----------------------------------------------------------------------------------
+
+    def check(self, *, experiment_uid: str, proposal_id: int, theta: ArrayLike, hash: str, runner: str) -> Verdict:
+        """The verdict on one proposal. Asking again gives the same decision as long as the data are the same."""
+        with self._lock:
+            self.last_check = self._clock()
+            bound: Bound | None = None
+            try:
+                theta = self.space.check(theta)
+                bound = self._bound.bound(self.space.to_unit(theta))
+                status, reason = self._decide(experiment_uid, proposal_id, theta_hash(theta), hash, bound)
+            except InvalidInput as error:
+                status, reason = REFUSED, str(error)
+            verdict = Verdict(
+                status, experiment_uid, proposal_id, hash, runner, reason, self.uid, stamp=self._clock(),
+                valid_for=self.valid_for if status == APPROVED else 0.0, threshold=self.threshold,
+            )  # fmt: skip
+            if bound is not None and bound.nearest >= 0:
+                verdict = Verdict(
+                    **{
+                        **verdict.__dict__,
+                        "worst_case": bound.value,
+                        "nearest_id": self._ids[bound.nearest],
+                        "distance": bound.distance,
+                        "lipschitz": bound.lipschitz,
+                        "lipschitz_source": bound.source,
+                    }
+                )
+            self._record(verdict)
+            return verdict
+
+    def _decide(self, experiment_uid: str, proposal_id: int, own_hash: str, hash: str, bound: Bound) -> tuple[str, str]:
+        if self.stopped:
+            return WAITING, f"held: {self.stopped}; call rearm to go on"
+        if not experiment_uid:
+            raise InvalidInput("experiment_uid: must not be empty")
+        if self.experiment_uid and experiment_uid != self.experiment_uid:
+            raise InvalidInput(f"experiment_uid: this monitor guards {self.experiment_uid}, not {experiment_uid}")
+        if own_hash != hash:
+            raise InvalidInput("theta_hash: not the hash of theta")
+        if not self.experiment_uid:
+            self._set_flag("experiment_uid", experiment_uid)
+        if own_hash == self.start_hash:
+            approval = "theta_0: approved because the operator configured it"
+        elif not math.isfinite(self.threshold):
+            approval = "approved: no threshold (j_min) is configured; the bound is for information"
+        elif bound.nearest < 0:
+            return REFUSED, "no return is known yet, so there is no bound; run theta_0 first"
+        elif bound.value < self.threshold:
+            return REFUSED, (
+                f"worst case {bound.value:.4g} is below the threshold {self.threshold:.4g} "
+                f"({bound.distance:.3g} from proposal {self._ids[bound.nearest]}, "
+                f"L = {bound.lipschitz:.3g}, {bound.source})"
+            )
+        else:
+            approval = f"worst case {bound.value:.4g} is not below the threshold {self.threshold:.4g}"
+        if not self.require_operator:
+            return APPROVED, approval
+        rows = self.database.query(
+            "SELECT approved, comment FROM reviews WHERE experiment_uid = ? AND theta_hash = ?", experiment_uid, hash
+        )
+        if not rows:
+            self._waiting[hash] = proposal_id
+            return WAITING, f"waits for the operator ({approval})"
+        comment = f": {rows[0][1]}" if rows[0][1] else ""
+        if rows[0][0]:
+            return APPROVED, f"approved by the operator{comment} ({approval})"
+        return REFUSED, f"rejected by the operator{comment}"
+
+    def _record(self, verdict: Verdict) -> None:
+        if verdict.status == APPROVED:
+            worst_case = verdict.worst_case if math.isfinite(verdict.worst_case) else None
+            with self.database.transaction():
+                self.database.insert(
+                    "approvals", verdict_id=verdict.verdict_id, proposal_id=verdict.proposal_id, worst_case=worst_case
+                )
+            self.approved += 1
+        elif verdict.status == REFUSED:
+            self.vetoed += 1
+        if verdict.status != WAITING:
+            self._waiting.pop(verdict.theta_hash, None)
+
+    def review(self, proposal_id: int, hash: str, approve: bool, comment: str = "") -> tuple[bool, str]:
+        """The operator's word on a waiting proposal."""
+        with self._lock:
+            found = [h for h, id in self._waiting.items() if id == proposal_id]
+            if not found:
+                return False, f"proposal_id: proposal {proposal_id} is not waiting for an operator"
+            if hash and hash != found[0]:
+                return False, "theta_hash: the waiting proposal has another theta than the one that was shown"
+            with self.database.transaction():
+                self.database.execute(
+                    "INSERT OR REPLACE INTO reviews VALUES (?, ?, ?, ?)",
+                    self.experiment_uid, found[0], int(approve), comment,
+                )  # fmt: skip
+            return True, "approved" if approve else "rejected"
+
+    @property
+    def waiting(self) -> list[int]:
+        """Proposals that wait for the operator."""
+        with self._lock:
+            return sorted(self._waiting.values())
+
+    # -- data --------------------------------------------------------------------------------------
+
+    def add_return(self, episode: Episode) -> bool:
+        """Take in a return; False for one that does not count, is known, or is of another experiment."""
+        with self._lock:
+            if not episode.counts or not math.isfinite(episode.value) or not episode.episode_uid:
+                return False
+            if episode.experiment_uid != self.experiment_uid:
+                return False
+            if self.database.query("SELECT 1 FROM returns WHERE episode_uid = ?", episode.episode_uid):
+                return False
+            x = self.space.to_unit(self.space.check(episode.theta))
+            rows = self.database.query("SELECT worst_case FROM approvals WHERE verdict_id = ?", episode.verdict_id)
+            with self.database.transaction():
+                self.database.insert(
+                    "returns", episode_uid=episode.episode_uid, experiment_uid=episode.experiment_uid,
+                    proposal_id=episode.proposal_id, x=to_blob(x), value=episode.value, verdict_id=episode.verdict_id,
+                )  # fmt: skip
+            self._book(episode.proposal_id, x, episode.value, rows[0][0] if rows else None)
+            return True
+
+    def _book(self, proposal_id: int, x: np.ndarray, value: float, worst_case: float | None) -> None:
+        self._bound.add(x, value)
+        self._ids.append(proposal_id)
+        if proposal_id == 0:  # theta_0, by the protocol
+            self._start_value = value
+        if worst_case is not None:
+            self.score.add(worst_case, value)
+
+    @property
+    def n(self) -> int:
+        return len(self._ids)
+
+    def _flag(self, name: str) -> str:
+        rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)
+        return str(rows[0][0]) if rows else ""
+
+    def _set_flag(self, name: str, value: str) -> None:
+        with self._lock, self.database.transaction():
+            self.database.execute("INSERT OR REPLACE INTO flags VALUES (?, ?)", name, value)
+
+    def close(self) -> None:
+        with self._lock:
+            self.database.close()
