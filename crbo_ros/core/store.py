@@ -151,6 +151,31 @@ class ProposalRow:
     report: dict[str, Any]
 
 
+def _proposal_row(row: tuple[Any, ...]) -> ProposalRow:
+    (
+        id,
+        theta,
+        kind,
+        mean,
+        sigma,
+        worst,
+        paper,
+        gamma,
+        reason,
+        runner,
+        request_id,
+        created,
+        expires,
+        end,
+        why,
+        report,
+    ) = row
+    proposal = Proposal(
+        id, from_blob(theta), kind, _nan(mean), _nan(sigma), _nan(worst), _nan(paper), _nan(gamma), reason
+    )  # fmt: skip
+    return ProposalRow(proposal, runner, request_id, created, expires, End(end), why, json.loads(report))
+
+
 class ExperimentStore:
     """The optimizer's memory. Not a place for decisions: experiment.py makes those."""
 
@@ -206,13 +231,7 @@ class ExperimentStore:
             "SELECT id, theta, kind, mean, sigma, worst_case, worst_case_paper, gamma, reason, runner, request_id, "
             f"created, expires, end, end_reason, report FROM proposals {where} ORDER BY id", *arguments,
         )  # fmt: skip
-        return [
-            ProposalRow(
-                Proposal(id, from_blob(theta), kind, *map(_nan, figures[:5]), reason=figures[5]),
-                runner, request_id, created, expires, End(end), end_reason, json.loads(report),
-            )
-            for id, theta, kind, *figures, runner, request_id, created, expires, end, end_reason, report in rows
-        ]  # fmt: skip
+        return [_proposal_row(row) for row in rows]
 
     def find_request(self, runner: str, request_id: str) -> ProposalRow | None:
         rows = self.proposals("WHERE runner = ? AND request_id = ?", runner, request_id)
