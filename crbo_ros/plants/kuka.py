@@ -67,8 +67,9 @@ class Kuka(Plant):
     # -- connection -------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        if self.client >= 0:
+        if self.client >= 0 and self._p.isConnected(self.client):
             return
+        self._constraint = None
         self._p, data = load_pybullet()
         try:
             self.client = self._p.connect(self._p.GUI if self.gui else self._p.DIRECT)
@@ -169,7 +170,7 @@ class Kuka(Plant):
     def rim_contact(self) -> bool:
         """Whether the ball touches rim or board now."""
         p = self._connected()
-        return bool(p.getContactPoints(self.ball, self.hoop_body, physicsClientId=self.client))
+        return any(p.getContactPoints(self.ball, body, physicsClientId=self.client) for body in self.hoop_bodies)
 
     def torque(self, trajectory: JointTrajectory) -> Array:
         """Motor torques (T, 7) in Nm of a trajectory, by inverse dynamics of the arm (without the ball's 0.15 kg)."""
@@ -210,7 +211,7 @@ class Kuka(Plant):
     def _camera(self, aspect: float) -> tuple[Any, Any]:
         p = self._connected()
         target = (0.35 * self.hoop[0], 0.5 * self.hoop[1], 0.55)
-        view = p.computeViewMatrixFromYawPitchRoll(target, 2.5, 28.0, -14.0, 0.0, 2)
+        view = p.computeViewMatrixFromYawPitchRoll(target, 2.6, 24.0, -22.0, 0.0, 2)
         return view, p.computeProjectionMatrixFOV(48.0, aspect, 0.1, 10.0)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ class Kuka(Plant):
         self._flange_centre = p.getDynamicsInfo(self.arm, FLANGE, physicsClientId=client)[3]
         self._forces, self._gains, self._ones = TORQUE.tolist(), [0.3] * 7, [1.0] * 7
         self.ball = self._build_ball()
-        self.hoop_body = self._build_hoop()
+        self.hoop_bodies = self._build_hoop()
         for link in (FLANGE, FLANGE - 1):  # the hand, which opens at once, is not modelled
             p.setCollisionFilterPair(self.arm, self.ball, link, -1, 0, physicsClientId=client)
 
@@ -274,27 +275,30 @@ class Kuka(Plant):
         )
         return int(ball)
 
-    def _build_hoop(self) -> int:
-        """Rim, board and pole as one static body; x points from the arm to the board."""
+    def _build_hoop(self) -> tuple[int, ...]:
+        """Rim and board, two static bodies; x points from the arm to the board."""
         p, client = self._p, self.client
         angles = (np.arange(RIM_PIECES) + 0.5) * 2.0 * np.pi / RIM_PIECES
         ring = [(RIM_RADIUS * np.cos(a), RIM_RADIUS * np.sin(a), 0.0) for a in angles]
         along = [p.getQuaternionFromEuler((np.pi / 2.0, 0.0, a)) for a in angles]  # capsules lie along their z
         length = 2.0 * RIM_RADIUS * np.tan(np.pi / RIM_PIECES)
         board = (RIM_RADIUS + BOARD_GAP + BOARD[0], 0.0, 0.8 * BOARD[2])
-        shape = p.createCollisionShapeArray(
-            shapeTypes=[p.GEOM_CAPSULE] * RIM_PIECES + [p.GEOM_BOX],
-            radii=[RIM_TUBE] * RIM_PIECES + [0.0],
-            lengths=[length] * RIM_PIECES + [0.0],
-            halfExtents=[(0.0, 0.0, 0.0)] * RIM_PIECES + [BOARD],
-            collisionFramePositions=[*ring, board],
-            collisionFrameOrientations=[*along, (0, 0, 0, 1)],
+        rim = p.createCollisionShapeArray(
+            shapeTypes=[p.GEOM_CAPSULE] * RIM_PIECES,
+            radii=[RIM_TUBE] * RIM_PIECES,
+            lengths=[length] * RIM_PIECES,
+            collisionFramePositions=ring,
+            collisionFrameOrientations=along,
             physicsClientId=client,
         )
-        hoop = p.createMultiBody(0.0, shape, -1, self.hoop.tolist(), physicsClientId=client)
-        p.changeDynamics(hoop, -1, restitution=0.7, lateralFriction=0.5, physicsClientId=client)
+        box = p.createCollisionShape(p.GEOM_BOX, halfExtents=BOARD, physicsClientId=client)
+        bodies = []
+        for shape, at in ((rim, (0.0, 0.0, 0.0)), (box, board)):
+            body = p.createMultiBody(0.0, shape, -1, np.add(self.hoop, at).tolist(), physicsClientId=client)
+            p.changeDynamics(body, -1, restitution=0.7, lateralFriction=0.5, physicsClientId=client)
+            bodies.append(int(body))
         self._dress_hoop(ring, along, length, board)
-        return int(hoop)
+        return tuple(bodies)
 
     def _dress_hoop(self, ring: list, along: list, length: float, board: tuple[float, float, float]) -> None:
         """What is only to be seen: coloured rim, white board, grey pole. Without collision shapes it costs no time."""
@@ -303,7 +307,7 @@ class Kuka(Plant):
         def show(visual: int, at: ArrayLike, turn: Any = (0, 0, 0, 1)) -> None:
             p.createMultiBody(0.0, -1, visual, np.add(self.hoop, at).tolist(), turn, physicsClientId=client)
 
-        red, white, grey = (0.85, 0.1, 0.1, 1.0), (0.96, 0.96, 0.98, 1.0), (0.4, 0.4, 0.45, 1.0)
+        red, white, grey = (0.85, 0.1, 0.1, 1.0), (0.72, 0.78, 0.88, 1.0), (0.4, 0.4, 0.45, 1.0)
         piece = p.createVisualShape(
             p.GEOM_CYLINDER, radius=2.0 * RIM_TUBE, length=1.1 * length, rgbaColor=red, physicsClientId=client
         )

@@ -136,7 +136,6 @@ class Basketball(Task):
         on_step: Callable[[float], None] | None = None,
     ) -> Outcome:
         """One throw. `linger`: s to go on after its result is certain (for films); on_step is called with the time."""
-        self.connect()
         if violation := self.check_limits(theta):
             return Outcome(math.nan, FAILED, f"refused: {violation}")
         throw = Throw(self.plant, self.dmp.rollout(theta), release, record)

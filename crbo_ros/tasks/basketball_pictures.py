@@ -21,8 +21,8 @@ LINGER = 0.35  # s of film after the result is certain
 
 
 def film(
-    task: Basketball, theta: Array, release: float, path: Path, *, width: int = 480, height: int = 360, fps: float = 24.0,
-    slow: float = 2.0,
+    task: Basketball, theta: Array, release: float, path: Path, *, width: int = 480, height: int = 360,
+    fps: float = 24.0, slow: float = 2.0,
 ) -> Outcome:  # fmt: skip
     """Run one throw and write `path` (.gif, or a folder of .png frames). `slow`: 2 plays at half speed."""
     try:

@@ -1,0 +1,189 @@
+import time
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from crbo_ros.errors import InvalidInput
+from crbo_ros.policies.dmp import DMP, basis
+
+
+def random_dmp(seed=0, joints=7, duration=1.3, **options):
+    rng = np.random.default_rng(seed)
+    dmp = DMP(rng.uniform(-1, 1, joints), duration=duration, **options)
+    dmp.set_weights(np.concatenate([rng.uniform(-200, 200, joints * dmp.n_bases), rng.uniform(-1, 1, joints)]))
+    return dmp
+
+
+def smooth_demonstration(joints=7, duration=2.0, samples=300):
+    t = np.linspace(0.0, duration, samples)
+    s = t / duration
+    blend = 10 * s**3 - 15 * s**4 + 6 * s**5  # at rest at both ends
+    shape = np.linspace(-1.0, 1.0, joints)
+    return t, blend[:, None] * shape + 0.3 * (np.sin(np.pi * s) ** 3)[:, None] * shape[::-1] + 0.2
+
+
+@pytest.mark.parametrize("duration", [0.5, 1.0, 2.7])
+def test_rollout_equals_direct_integration_of_the_ode(duration):
+    dmp = random_dmp(3, duration=duration)
+
+    def ode(t, state):
+        y, v = state[:7], state[7:]
+        force = dmp.weights @ basis([t / duration], 15)[0]
+        return np.concatenate([v, (25.0 * (6.25 * (dmp.goal - y) - duration * v) + force) / duration**2])
+
+    state_0 = np.concatenate([dmp.start, np.zeros(7)])
+    exact = solve_ivp(ode, (0, duration), state_0, t_eval=dmp.time[dmp.time <= duration], rtol=1e-10, atol=1e-10).y.T
+    ours = dmp.rollout()
+    n = len(exact)
+    assert n >= round(duration * 240)
+    np.testing.assert_allclose(ours.position[:n], exact[:, :7], atol=1e-7)
+    np.testing.assert_allclose(ours.velocity[:n], exact[:, 7:], atol=1e-6)
+    accelerations = [ode(t, row)[7:] for t, row in zip(ours.time[:n], exact, strict=True)]
+    np.testing.assert_allclose(ours.acceleration[:n], accelerations, atol=1e-4)
+
+
+def test_rollout_agrees_with_movement_primitives():
+    library = pytest.importorskip("movement_primitives.dmp")
+    dmp = random_dmp(4, duration=1.0)
+    theirs = library.DMP(n_dims=7, execution_time=1.0, dt=1e-3, n_weights_per_dim=15, int_dt=1e-4)
+    theirs.configure(start_y=dmp.start, goal_y=dmp.goal)
+    theirs.set_weights(dmp.weights.ravel())
+    t, y = theirs.open_loop()
+    ours = dmp.rollout()
+    reference = np.stack([np.interp(ours.time, t, column) for column in y.T], axis=1)
+    # theirs evaluates the phase one step late: an error of the order of dt times the velocity
+    assert np.abs(ours.position - reference).max() < 2e-3 * np.abs(ours.velocity).max()
+
+
+def test_rollout_is_linear_in_theta():
+    a, b = random_dmp(5), random_dmp(6)
+    b.start = a.start
+    middle = a.rollout(0.5 * (a.get_weights() + b.get_weights()))
+    np.testing.assert_allclose(middle.position, 0.5 * (a.rollout().position + b.rollout().position), atol=1e-12)
+
+
+def test_fit_reproduces_a_demonstration():
+    t, y = smooth_demonstration()
+    dmp = DMP(np.zeros(7), duration=2.0)
+    error = dmp.fit(t, y)
+    reproduced = dmp.rollout()
+    assert error < 2e-3
+    assert np.abs(np.stack([np.interp(t, dmp.time, c) for c in reproduced.position.T], axis=1) - y).max() < 5e-3
+    np.testing.assert_array_equal(dmp.start, y[0])
+    np.testing.assert_array_equal(dmp.goal, y[-1])
+
+
+def test_fit_of_a_noisy_recording_stays_close_to_the_movement():
+    t, y = smooth_demonstration()
+    noisy = y + np.random.default_rng(0).normal(0.0, 2e-3, y.shape)  # differentiated twice, this would be 100 rad/s^2
+    dmp = DMP(np.zeros(7), duration=2.0)
+    dmp.fit(t, noisy)
+    ours = np.stack([np.interp(t, dmp.time, c) for c in dmp.rollout().position.T], axis=1)
+    assert np.abs(ours - y).max() < 0.02
+
+
+def test_weights_of_the_samples_decide_where_the_fit_is_close():
+    t = np.linspace(0.0, 1.0, 200)
+    y = np.abs(np.sin(9.0 * t))[:, None] * np.ones(7)  # kinks that 15 bases cannot follow
+    window = (t > 0.3) & (t < 0.4)  # around a kink: the moment of release, say
+    errors = []
+    for weight in (None, np.where(window, 1.0, 1e-4)):
+        dmp = DMP(np.zeros(7), duration=1.0)
+        dmp.fit(t, y, weight=weight)
+        ours = np.interp(t, dmp.time, dmp.rollout().position[:, 0])
+        errors.append(np.sqrt(np.mean((ours - y[:, 0])[window] ** 2)))
+    assert errors[1] < 0.6 * errors[0], errors
+
+
+def test_twice_the_duration_is_the_same_path_at_half_the_speed():
+    dmp = random_dmp(7, duration=1.0)
+    fast = dmp.rollout()
+    dmp.duration = 2.0
+    slow = dmp.rollout()
+    np.testing.assert_allclose(slow.position[::2], fast.position, atol=1e-8)
+    np.testing.assert_allclose(slow.velocity[::2], fast.velocity / 2.0, atol=1e-7)
+    np.testing.assert_allclose(slow.acceleration[::2], fast.acceleration / 4.0, atol=1e-5)
+
+
+def test_theta_has_112_entries_and_round_trips():
+    dmp = random_dmp(8)
+    theta = dmp.get_weights()
+    assert theta.shape == (112,) == (dmp.n_weights,)
+    other = DMP(dmp.start, duration=1.3)
+    other.set_weights(theta)
+    np.testing.assert_array_equal(other.get_weights(), theta)
+    np.testing.assert_array_equal(other.rollout().position, dmp.rollout(theta).position)
+
+
+def test_a_joint_whose_goal_is_its_start_still_obeys_its_weights():
+    dmp = DMP(np.zeros(1), duration=1.0)
+    dmp.set_weights(np.concatenate([np.full(15, 50.0), [0.0]]))
+    assert np.abs(dmp.rollout().position).max() > 0.05
+
+
+def test_a_rollout_takes_well_under_a_millisecond():
+    dmp = random_dmp(9, duration=1.0)
+    theta = dmp.get_weights()
+    dmp.rollout(theta)
+    times = []
+    for _ in range(50):
+        start = time.process_time()
+        dmp.rollout(theta)
+        times.append(time.process_time() - start)
+    assert np.median(times) < 1e-3
+
+
+def test_a_saved_primitive_comes_back_bit_for_bit(tmp_path):
+    dmp = random_dmp(10)
+    dmp.save(tmp_path / "throw", release=0.9)
+    loaded, extra = DMP.load(tmp_path / "throw")
+    assert extra == {"release": 0.9}
+    np.testing.assert_array_equal(loaded.rollout().velocity, dmp.rollout().velocity)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04broken"])
+def test_a_file_that_is_no_demonstration_is_named_in_the_error(tmp_path, content):
+    path = tmp_path / "bad.npz"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"bad\.npz"):
+        DMP.load(path)
+    with pytest.raises(InvalidInput, match="absent"):
+        DMP.load(tmp_path / "absent.npz")
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(InvalidInput, match="not a demonstration"):
+        DMP.load(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, y: (t[::-1], y), "does not come after"),
+        (lambda t, y: (t, y[:, :6]), "expected shape"),
+        (lambda t, y: (t[:10], y[:10]), "too few"),
+        (lambda t, y: (t, np.where((t == t[3])[:, None], np.nan, y)), r"position\[3, 0\]"),
+    ],
+)
+def test_a_bad_demonstration_is_refused_and_changes_nothing(change, message):
+    dmp = random_dmp(11)
+    before = dmp.get_weights()
+    with pytest.raises(InvalidInput, match=message):
+        dmp.fit(*change(*smooth_demonstration()))
+    np.testing.assert_array_equal(dmp.get_weights(), before)
+
+
+def test_nan_in_theta_is_refused_by_its_index():
+    dmp = random_dmp(12)
+    theta = dmp.get_weights()
+    theta[17] = np.nan
+    with pytest.raises(InvalidInput, match=r"theta\[17\]"):
+        dmp.rollout(theta)
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0, np.nan, np.inf])
+def test_a_senseless_duration_is_refused(duration):
+    with pytest.raises(InvalidInput, match="duration"):
+        DMP(np.zeros(7), duration=duration)
