@@ -2,7 +2,7 @@
 
 Order of writing: a proposal is made by the method and then written; an end state is written and then told to the
 method. Should the disk fail in between, a proposal that could not be written is kept and handed out at the next try,
-and an end state that could not be written has not been told: memory and disk never disagree about what was acknowledged.
+and an end state that could not be written has not been told: memory and disk agree about what was acknowledged.
 """
 
 from __future__ import annotations

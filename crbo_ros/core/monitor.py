@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ class SafetyMonitor:
         self._bound = WorstCase(space.dim, lipschitz=lipschitz, scale=scale)
         self._ids: list[int] = []  # proposal ids of the bound's data
         self._start_value = math.nan
+        self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self.database = Database(path, SCHEMA, 1)
         self._load()
@@ -109,6 +111,8 @@ class SafetyMonitor:
         with self._lock:
             self.last_check = self._clock()
             bound: Bound | None = None
+            if experiment_uid and not self.experiment_uid:
+                self._adopt(experiment_uid)
             try:
                 theta = self.space.check(theta)
                 bound = self._bound.bound(self.space.to_unit(theta))
@@ -120,16 +124,10 @@ class SafetyMonitor:
                 valid_for=self.valid_for if status == APPROVED else 0.0, threshold=self.threshold,
             )  # fmt: skip
             if bound is not None and bound.nearest >= 0:
-                verdict = Verdict(
-                    **{
-                        **verdict.__dict__,
-                        "worst_case": bound.value,
-                        "nearest_id": self._ids[bound.nearest],
-                        "distance": bound.distance,
-                        "lipschitz": bound.lipschitz,
-                        "lipschitz_source": bound.source,
-                    }
-                )
+                verdict = replace(
+                    verdict, worst_case=bound.value, nearest_id=self._ids[bound.nearest], distance=bound.distance,
+                    lipschitz=bound.lipschitz, lipschitz_source=bound.source,
+                )  # fmt: skip
             self._record(verdict)
             return verdict
 
@@ -142,8 +140,6 @@ class SafetyMonitor:
             raise InvalidInput(f"experiment_uid: this monitor guards {self.experiment_uid}, not {experiment_uid}")
         if own_hash != hash:
             raise InvalidInput("theta_hash: not the hash of theta")
-        if not self.experiment_uid:
-            self._set_flag("experiment_uid", experiment_uid)
         if own_hash == self.start_hash:
             approval = "theta_0: approved because the operator configured it"
         elif not math.isfinite(self.threshold):
@@ -170,6 +166,12 @@ class SafetyMonitor:
         if rows[0][0]:
             return APPROVED, f"approved by the operator{comment} ({approval})"
         return REFUSED, f"rejected by the operator{comment}"
+
+    def _adopt(self, experiment_uid: str) -> None:
+        self._set_flag("experiment_uid", experiment_uid)
+        early, self._early = self._early, []
+        for episode in early:
+            self.add_return(episode)
 
     def _record(self, verdict: Verdict) -> None:
         if verdict.status == APPROVED:
@@ -211,6 +213,9 @@ class SafetyMonitor:
         """Take in a return; False for one that does not count, is known, or is of another experiment."""
         with self._lock:
             if not episode.counts or not math.isfinite(episode.value) or not episode.episode_uid:
+                return False
+            if not self.experiment_uid:  # a late monitor hears the history before it is asked anything
+                self._early = [*self._early[-4999:], episode]
                 return False
             if episode.experiment_uid != self.experiment_uid:
                 return False

@@ -1,0 +1,6 @@
+"""Thin ROS shells around the core, one file each."""
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")  # before NumPy is loaded: threads make problems of this size slower

@@ -1,0 +1,184 @@
+"""Improve a policy: start optimizer, safety monitor and episode runner(s) as ROS nodes and run the episodes.
+
+    crbo run furuta --episodes 100 --seed 1
+    crbo run basketball --runners 2
+
+An experiment that exists is carried on with. Ctrl-C stops the plant first, then everything; start again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.nodes.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNERS, NodeSpec, graph
+
+SUGAR = {"env": "gymnasium environment (task gym)", "weights": "policy file (task gym)", "config": "YAML (task tuning)"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
+    for argument in (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL):
+        option = "--" + argument.name.replace("_", "-")
+        parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description)
+    for name, help in SUGAR.items():
+        parser.add_argument(f"--{name}", help=help)
+    parser.add_argument("--evaluate", type=int, default=10, help="rollouts of the best policy at the end (simulations)")
+    parser.add_argument("--no-report", action="store_true", help="do not draw report.html and report.png")
+
+
+def run(args: argparse.Namespace) -> int:
+    given = {a.name: str(getattr(args, a.name)) for a in (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)}
+    sugar = {name: getattr(args, name) for name in SUGAR if getattr(args, name)}
+    if sugar:
+        options = json.loads(given["task_options"] or "{}")
+        sugar.update({k: str(Path(v).resolve()) for k, v in sugar.items() if k != "env"})
+        given["task_options"] = json.dumps({**options, **sugar})
+    given["experiments_dir"] = str(Path(given["experiments_dir"] or "experiments").resolve())
+    specs = graph(args.task, given)
+    experiment = specs[0].parameters["experiment"]
+    namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
+    folder = Path(given["experiments_dir"]) / experiment
+    for spec in specs:
+        if spec.executable == "episode_runner":
+            spec.parameters["exit_when_done"] = True
+    code = _run_graph(specs, namespace, given["log_level"], folder)
+    return code or _conclude(args, given, folder)
+
+
+def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
+    from crbo_ros.nodes.processes import Graph
+    from crbo_ros.nodes.watcher import Watcher
+
+    screen = Screen()
+    interrupted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: interrupted.set())
+    screen.say(f"experiment {folder.name} in {folder}, namespace /{namespace}")
+    with Graph(specs, namespace=namespace, log_level=log_level, say=screen.say) as processes:
+        with Watcher(namespace) as watcher:
+            ended: dict[str, int] = {}
+            while not interrupted.wait(0.1):
+                screen.status(watcher.line())
+                ended = {p.spec.name: p.code for p in processes.processes.values() if p.code is not None}
+                runners = processes.of("episode_runner")
+                if any(ended.values()) or len(ended) > len([p for p in runners if p.code is not None]):
+                    break
+                if all(p.code is not None for p in runners):
+                    break
+            screen.status(watcher.line())
+        screen.close()
+        codes = processes.end()
+    if interrupted.is_set():
+        print("crbo: interrupted; the same command carries on", file=sys.stderr)
+        return 130
+    if bad := {name: code for name, code in (ended | codes).items() if code}:
+        print(f"crbo: ended early: {', '.join(f'{n} (exit code {c})' for n, c in bad.items())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _conclude(args: argparse.Namespace, given: dict[str, str], folder: Path) -> int:
+    """The best policy, written and shown, and the report."""
+    from crbo_ros.core.store import ExperimentStore
+    from crbo_ros.registry import make_task
+
+    store = ExperimentStore(folder / "experiment.sqlite")
+    episodes = [episode for episode in store.episodes() if episode.counts]
+    store.close()
+    if not episodes:
+        raise InvalidInput(f"{folder}: no episode was completed")
+    values = np.array([episode.value for episode in episodes])
+    best = json.loads((folder / "best.json").read_text())
+    print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
+    print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
+    if args.evaluate > 0:
+        try:
+            options = json.loads(given["task_options"] or "{}")
+            task = make_task(args.task, given["plant"] or None, **options)
+            if not getattr(getattr(task, "plant", None), "is_hardware", False):
+                _evaluate(task, np.array(best["theta"]), args.evaluate, int(given["seed"] or 1))
+        except CrboError as error:
+            print(f"not evaluated: {error}")
+    print(f"policy     {folder / 'best.json'}")
+    if not args.no_report:
+        try:
+            from crbo_ros.commands.report import write_report
+        except ImportError as error:
+            print(f"no report: {error}")
+        else:
+            html, picture = write_report(folder / "experiment.sqlite", folder)
+            print(f"report     {html}\n           {picture}")
+    return 0
+
+
+def _evaluate(task: Any, theta: np.ndarray, count: int, seed: int) -> None:
+    with task:
+        found = [task.rollout(theta, np.random.default_rng([seed, 0xE7A1, i])) for i in range(count)]
+        start = [task.rollout(task.theta_0, np.random.default_rng([seed, 0xE7A1, i])) for i in range(count)]
+    final = np.array([outcome.value for outcome in found if outcome.counts])
+    first = np.array([outcome.value for outcome in start if outcome.counts])
+    if len(final) and len(first):
+        print(
+            f"evaluated  {final.mean():.4f} +- {final.std():.4f} over {len(final)} rollouts; theta_0 {first.mean():.4f}"
+        )
+
+
+class Screen:
+    """Log lines above, one live status line below (where the output is a terminal)."""
+
+    def __init__(self) -> None:
+        self._live = sys.stdout.isatty()
+        self._lock = threading.Lock()
+        self._status, self._printed = "", 0.0
+
+    def say(self, line: str) -> None:
+        with self._lock:
+            if self._live:
+                sys.stdout.write("\r\033[K")
+            print(line, flush=True)
+            if self._live and self._status:
+                sys.stdout.write(self._status)
+                sys.stdout.flush()
+
+    def status(self, line: str) -> None:
+        """Live on a terminal; elsewhere a line every ten seconds."""
+        if not line or line == self._status:
+            return
+        with self._lock:
+            self._status = line[: shutil.get_terminal_size().columns - 1]
+            if self._live:
+                sys.stdout.write(f"\r\033[K{self._status}")
+                sys.stdout.flush()
+            elif time.monotonic() - self._printed > 10.0:
+                self._printed = time.monotonic()
+                print(line, flush=True)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._live:
+                print()
+            elif self._status:
+                print(self._status, flush=True)
+
+
+def bar(done: int, total: int, width: int = 20) -> str:
+    """A bar of `width` characters."""
+    filled = round(width * done / total) if total else 0
+    return "█" * filled + "·" * (width - filled)
+
+
+def eta(seconds: float) -> str:
+    """Seconds as m:ss."""
+    return "--:--" if not math.isfinite(seconds) else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,250 @@
+"""What the three nodes share: lifecycle with autostart, declared parameters, diagnostics, and a clean way out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.exceptions import ParameterException
+from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.signals import SignalHandlerOptions
+
+from crbo_ros.core.space import Space, Vector
+from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.nodes.parameters import Parameter
+from crbo_ros.registry import make_task
+
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+
+
+class ManagedNode(LifecycleNode):
+    """A lifecycle node. Subclasses fill in open, start, halt, close and diagnose."""
+
+    PARAMETERS: tuple[Parameter, ...] = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.active = False
+        self.done = threading.Event()  # set: the process should exit
+        self.exit_code = 0
+        self._table = {parameter.name: parameter for parameter in self.PARAMETERS}
+        for parameter in self.PARAMETERS:
+            self._declare(parameter)
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # A timer also keeps an idle node from missing signals.
+        self.create_timer(1.0, self._publish_diagnostics, callback_group=MutuallyExclusiveCallbackGroup())
+
+    # -- for subclasses -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """configure: open stores, make objects. CrboError: refused."""
+
+    def start(self) -> None:
+        """activate: motion is permitted from now on."""
+
+    def halt(self) -> None:
+        """deactivate: nothing moves when this returns."""
+
+    def close(self) -> None:
+        """cleanup: release everything."""
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        """A changeable parameter was changed at run time. CrboError: refused."""
+
+    def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
+        """(level, message, values) for /diagnostics."""
+        return OK, "", {}
+
+    # -- parameters ---------------------------------------------------------------------------------
+
+    def _declare(self, parameter: Parameter) -> None:
+        described = parameter.description
+        if parameter.choices:
+            described += f" ({', '.join(parameter.choices)})"
+        descriptor = ParameterDescriptor(description=described, read_only=not parameter.changeable)
+        if parameter.minimum is not None or parameter.maximum is not None:
+            low = -sys.float_info.max if parameter.minimum is None else parameter.minimum
+            high = sys.float_info.max if parameter.maximum is None else parameter.maximum
+            if isinstance(parameter.default, float):
+                if parameter.maximum is not None:  # (a range with an infinite default would be refused)
+                    descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+            else:
+                high = 2**62 if parameter.maximum is None else int(high)
+                descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
+        try:
+            value = self.declare_parameter(parameter.name, parameter.default, descriptor).value
+        except ParameterException as error:
+            raise InvalidInput(f"parameter {parameter.name}: {error}") from None
+        if complaint := parameter.complaint(value):
+            raise InvalidInput(f"parameter {complaint}")
+
+    def value(self, name: str) -> Any:
+        return self.get_parameter(name).value
+
+    def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
+        changes = {p.name: p.value for p in parameters if p.name in self._table}
+        for name, value in changes.items():
+            if complaint := self._table[name].complaint(value):
+                return SetParametersResult(successful=False, reason=complaint)
+        try:
+            if changes:
+                self.apply(changes)
+        except CrboError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def task_options(self) -> dict[str, Any]:
+        return parse_json(self.value("task_options"), "task_options")
+
+    def problem(self) -> tuple[Space, Vector, float]:
+        """(space, theta_0, gamma) of the configured task, without connecting anything."""
+        if self.value("task") == "custom":
+            space = Space(list(self.value("lower")), list(self.value("upper")))
+            return space, space.check(list(self.value("theta_0")), "theta_0"), 0.5
+        task = make_task(self.value("task"), self.value("plant") or None, **self.task_options())
+        return task.space, task.theta_0, task.gamma
+
+    def folder(self) -> Path:
+        """The experiment's folder."""
+        name = self.value("experiment")
+        if not name or "/" in name or name.startswith("."):
+            raise InvalidInput(f"parameter experiment: {name!r} cannot be the name of a folder")
+        return Path(self.value("experiments_dir")).expanduser() / name
+
+    # -- lifecycle ----------------------------------------------------------------------------------
+
+    def _try(self, action: Any, what: str) -> TransitionCallbackReturn:
+        try:
+            action()
+        except CrboError as error:
+            self.get_logger().error(f"{what}: {error}")
+            return TransitionCallbackReturn.FAILURE
+        return TransitionCallbackReturn.SUCCESS
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        return self._try(self.open, "cannot configure")
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        result = self._try(self.start, "cannot activate")
+        if result is TransitionCallbackReturn.SUCCESS:
+            self.active = True
+            super().on_activate(state)
+        return result
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.active = False
+        self.halt()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.close()
+        return super().on_cleanup(state)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        self.leave()
+        return super().on_shutdown(state)
+
+    def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
+        """rclpy's own handler dies on an invalid transition (ros2/rclpy #1209); refuse it instead."""
+        try:
+            return super()._LifecycleNodeMixin__on_change_state(request, response)
+        except _rclpy.RCLError as error:
+            self.get_logger().warning(f"transition refused: {error}")
+            response.success = False
+            return response
+
+    def begin(self) -> bool:
+        """configure and activate, unless autostart is off."""
+        if not self.value("autostart"):
+            self.get_logger().info("waits for lifecycle transitions (autostart is off)")
+            return True
+        success = TransitionCallbackReturn.SUCCESS
+        return self.trigger_configure() == success and self.trigger_activate() == success
+
+    def leave(self) -> None:
+        """Halt and close, from whatever state. Called on every way out."""
+        self.active = False
+        self.halt()
+        self.close()
+
+    # -- diagnostics --------------------------------------------------------------------------------
+
+    def _publish_diagnostics(self) -> None:
+        try:
+            level, message, values = self.diagnose()
+        except CrboError as error:
+            level, message, values = ERROR, str(error), {}
+        status = DiagnosticStatus(level=level, name=self.get_fully_qualified_name().lstrip("/"), message=message)
+        status.hardware_id = "crbo_ros"
+        status.values = [KeyValue(key=key, value=str(value)) for key, value in values.items()]
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """A JSON object from a parameter, or InvalidInput that names it."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidInput(f"parameter {name}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"parameter {name}: expected a JSON object, got {text!r}")
+    return value
+
+
+def run_node(make: Any, threads: int = 4) -> int:
+    """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
+    stop = threading.Event()
+    parent = os.getppid()
+    # Own handlers: rclpy's would shut the context down under our feet, before the plant is safe.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = spinner = None
+    executor = MultiThreadedExecutor(num_threads=threads)
+    try:
+        node = make()
+        executor.add_node(node)
+        spinner = threading.Thread(target=_spin, args=(executor,), daemon=True)
+        spinner.start()
+        if not node.begin():
+            return 1
+        while not (stop.wait(0.1) or node.done.is_set()):
+            if node.value("exit_with_parent") and os.getppid() != parent:
+                node.get_logger().warning("the process that started this node is gone; leaving")
+                break
+            if not spinner.is_alive():
+                node.get_logger().fatal("the executor died")
+                return 1
+        return int(node.exit_code)
+    except CrboError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if node is not None:
+            node.leave()
+        executor.shutdown(timeout_sec=5.0)
+        if spinner is not None:
+            spinner.join(5.0)
+        if node is not None:
+            node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _spin(executor: MultiThreadedExecutor) -> None:
+    with contextlib.suppress(ExternalShutdownException):
+        executor.spin()

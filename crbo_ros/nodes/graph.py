@@ -1,0 +1,106 @@
+"""The graph, defined once: which nodes, with which parameters. The launch files and `crbo run` both start this.
+
+Plain data without ROS. Parameters come from config/<task>.yaml; arguments that are given override them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crbo_ros.errors import InvalidInput
+
+OPTIMIZER, MONITOR, RUNNER = "optimizer", "safety_monitor", "episode_runner"
+ALL = (OPTIMIZER, MONITOR, RUNNER)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A launch argument / command-line option, and the parameter it sets on which nodes. Empty: the config's value."""
+
+    name: str
+    description: str
+    nodes: tuple[str, ...] = ()
+    type: type = str
+    default: str = ""
+
+
+ARGUMENTS = (
+    Argument("plant", "the task's plant (furuta: stand_in, nominal, gym_brt_sim, qube_hardware, qube_pal)", ALL),
+    Argument("method", "crbo, cma_es, turbo, ...", (OPTIMIZER,)),
+    Argument("episodes", "episode budget", (OPTIMIZER,), int),
+    Argument("seed", "seed of method and rollouts", (OPTIMIZER, RUNNER), int),
+    Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
+    Argument("j_min", "no rollout whose worst case is below this return", (OPTIMIZER, MONITOR), float),
+    Argument("j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|", (MONITOR,), float),
+    Argument("lipschitz", "known Lipschitz constant (return per unit-box distance)", (MONITOR,), float),
+    Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
+    Argument("realtime", "simulated plants in real time (true, false)", (RUNNER,), bool),
+    Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),
+    Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,)),
+    Argument("task_options", "further options of the task, as JSON", ALL),
+    Argument("experiment", "name of the experiment (default: TASK-METHOD-sSEED)", ALL),
+    Argument("experiments_dir", "where experiments are kept", ALL),
+    Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
+)
+# Arguments about the graph itself.
+RUNNERS = Argument("runners", "number of episode runners", type=int, default="1")
+NAMESPACE = Argument("namespace", "ROS namespace of all nodes")
+CONFIG = Argument("params_file", "parameter file (default: the package's config/TASK.yaml)")
+LOG_LEVEL = Argument("log_level", "debug, info, warn, error", default="info")
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One process: the executable lib/crbo_ros/<executable> is the module crbo_ros.nodes.<executable>_node."""
+
+    executable: str
+    name: str
+    params_file: Path
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(argument: Argument, text: str) -> Any:
+    """An argument's text as its type, or InvalidInput that names it."""
+    try:
+        if argument.type is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return argument.type(text)
+    except (ValueError, KeyError):
+        raise InvalidInput(f"{argument.name}: {text!r} is not a {argument.type.__name__}") from None
+
+
+def config_file(task: str) -> Path:
+    """config/<task>.yaml of the sources or of the installed package."""
+    places = [Path(__file__).parents[2] / "config"]
+    for prefix in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
+        places.append(Path(prefix) / "share" / "crbo_ros" / "config")
+    for place in places:
+        if (place / f"{task}.yaml").is_file():
+            return place / f"{task}.yaml"
+    known = sorted({path.stem for place in places for path in place.glob("*.yaml")})
+    raise InvalidInput(f"no config for a task {task!r}; there are: {', '.join(known)}")
+
+
+def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
+    """The nodes for a task, from arguments as text (empty or missing: the config file's value)."""
+    file = Path(given[CONFIG.name]).expanduser() if given.get(CONFIG.name) else config_file(task)
+    if not file.is_file():
+        raise InvalidInput(f"params_file: {file} does not exist")
+    values: dict[str, dict[str, Any]] = {node: {} for node in ALL}
+    for argument in ARGUMENTS:
+        if text := given.get(argument.name, ""):
+            for node in argument.nodes:
+                values[node][argument.name] = parse(argument, text)
+    if not given.get("experiment"):
+        method, seed = given.get("method") or "crbo", given.get("seed") or "1"
+        for node in ALL:
+            values[node]["experiment"] = f"{task}-{method}-s{seed}"
+    runners = parse(RUNNERS, given.get(RUNNERS.name) or RUNNERS.default)
+    if not 1 <= runners <= 64:
+        raise InvalidInput(f"runners: {runners} is not from 1 to 64")
+    names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
+    nodes = [(OPTIMIZER, OPTIMIZER), (MONITOR, MONITOR), *((RUNNER, name) for name in names)]
+    return [NodeSpec(executable, name, file, values[executable]) for executable, name in nodes]

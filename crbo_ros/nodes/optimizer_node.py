@@ -1,0 +1,263 @@
+"""The optimizer: owns the data set, answers propose_policy, takes in how proposals ended. Theta in, return out."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from typing import Any
+
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from std_srvs.srv import Trigger
+
+from crbo_ros import msg, srv
+from crbo_ros.core.experiment import (
+    ACCEPTED,
+    DONE,
+    DUPLICATE,
+    FINISHED,
+    OK,
+    REFUSED,
+    RETRY,
+    WAIT,
+    Experiment,
+)
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.nodes import base, convert, parameters, qos
+from crbo_ros.registry import make_method
+
+ANSWERS = {
+    OK: srv.ProposePolicy.Response.OK,
+    WAIT: srv.ProposePolicy.Response.WAIT,
+    DONE: srv.ProposePolicy.Response.DONE,
+    REFUSED: srv.ProposePolicy.Response.REFUSED,
+}
+RECEIPTS = {
+    ACCEPTED: srv.AcknowledgeEpisode.Response.ACCEPTED,
+    DUPLICATE: srv.AcknowledgeEpisode.Response.DUPLICATE,
+    REFUSED: srv.AcknowledgeEpisode.Response.REFUSED,
+    RETRY: srv.AcknowledgeEpisode.Response.RETRY,
+}
+FIGURES = (
+    "completed pending vetoed failed expired last_return average_return start_return gamma gamma_in_force r0 "
+    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds"
+).split()
+
+
+class OptimizerNode(base.ManagedNode):
+    """Translates between messages and core.experiment.Experiment."""
+
+    PARAMETERS = parameters.OPTIMIZER
+
+    def __init__(self) -> None:
+        super().__init__("optimizer")
+        self.experiment: Experiment | None = None
+        self._changed = threading.Event()
+        # Proposals are computed on a thread of their own group, so that the other callbacks go on meanwhile.
+        computing, quick = ReentrantCallbackGroup(), MutuallyExclusiveCallbackGroup()
+        self.create_service(srv.ProposePolicy, "propose_policy", self._propose, callback_group=computing)
+        self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge, callback_group=computing)
+        self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best, callback_group=computing)
+        for name in ("pause", "resume", "finish"):
+            self.create_service(Trigger, name, self._trigger(name), callback_group=computing)
+        self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
+        self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
+        self.create_subscription(
+            msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY, callback_group=computing
+        )
+        self.create_subscription(
+            msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY, callback_group=computing
+        )
+        self.create_timer(0.2, self._tick, callback_group=quick)
+
+    # -- lifecycle ----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        space, theta_0, task_gamma = self.problem()
+        method, seed = self.value("method"), self.value("seed")
+        settings = base.parse_json(self.value("settings"), "settings")
+        if method == "crbo":
+            settings.setdefault("gamma", self.value("gamma") or task_gamma)
+            if math.isfinite(self.value("j_min")):
+                settings.setdefault("j_min", self.value("j_min"))
+
+        def make(stored: dict[str, Any]) -> Any:
+            try:
+                return make_method(method, space, theta_0, seed=seed, **stored)
+            except TypeError as error:
+                raise InvalidInput(f"parameter settings: {error}") from None
+
+        self.experiment = Experiment.open(
+            self.folder() / "experiment.sqlite",
+            name=self.value("experiment"),
+            task=self.value("task"),
+            space=space,
+            theta_0=theta_0,
+            method=method,
+            make=make,
+            seed=seed,
+            settings=settings,
+            resume=self.value("resume"),
+            budget=self.value("episodes"),
+            expiry=self.value("expiry"),
+        )
+        if self.experiment.state == FINISHED:
+            self.experiment.set_budget(self.value("episodes"))  # a larger budget lets it go on
+        n = self.experiment.method.n
+        self.get_logger().info(
+            f"experiment {self.experiment.name!r}: {method}, {space.dim} parameters, "
+            + (f"carries on after {n} episodes" if n else "new")
+            + f", in {self.folder()}"
+        )
+        self._changed.set()
+
+    def close(self) -> None:
+        if self.experiment is not None:
+            experiment, self.experiment = self.experiment, None
+            self._publish_state(experiment)
+            self._write_best(experiment)
+            experiment.close()
+
+    def _write_best(self, experiment: Experiment) -> None:
+        """best.json beside the store: the recommended policy, for whoever wants to use it."""
+        best = experiment.best()
+        if best is None:
+            return
+        fields = {"experiment": experiment.name, "task": experiment.task, "id": best.id, "mean": best.mean}
+        fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
+        file = self.folder() / "best.json"
+        try:
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(fields, indent=1))
+            part.replace(file)
+        except OSError as error:
+            self.get_logger().error(f"best.json not written: {error}")
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        if self.experiment is None:
+            return
+        if "episodes" in changes:
+            self.experiment.set_budget(changes["episodes"])
+        # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf removes the limit.
+        wanted = {k: v for k, v in changes.items() if k == "j_min" or (k == "gamma" and v > 0.0)}
+        if wanted:
+            self.experiment.configure(**wanted)
+        self._changed.set()
+
+    def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
+        if self.experiment is None:
+            return base.WARN, "not configured", {}
+        method = self.experiment.method
+        values = {"state": self.experiment.state, "completed": method.n, "pending": len(method.pending)}
+        level = base.OK if self.experiment.state in ("running", "finished") else base.WARN
+        return level, self.experiment.message or self.experiment.state, values
+
+    # -- services -----------------------------------------------------------------------------------
+
+    def _propose(self, request: Any, response: Any) -> Any:
+        if self.experiment is None or not self.active:
+            response.status, response.reason, response.retry_after = response.WAIT, "the optimizer is not active", 0.5
+            return response
+        answer = self.experiment.propose(request.runner, request.request_id, request.experiment_uid)
+        response.status, response.reason = ANSWERS[answer.status], answer.reason
+        response.retry_after = answer.retry_after
+        response.proposal.experiment_uid = self.experiment.uid
+        if answer.proposal is not None:
+            stamp = self.get_clock().now().to_msg()
+            response.proposal = convert.proposal_to_msg(
+                answer.proposal, self.experiment.name, self.experiment.uid, stamp, answer.expires
+            )
+            if answer.status == OK:
+                self._proposal.publish(response.proposal)
+        if answer.status == REFUSED:
+            self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
+        self._changed.set()
+        return response
+
+    def _acknowledge(self, request: Any, response: Any) -> Any:
+        response.status, response.reason = self._take_in(request.episode)
+        return response
+
+    def _on_return(self, message: msg.EpisodeReturn) -> None:
+        if self.experiment is not None and message.experiment_uid == self.experiment.uid:
+            self._take_in(message)
+
+    def _take_in(self, message: msg.EpisodeReturn) -> tuple[int, str]:
+        if self.experiment is None:
+            return RECEIPTS[RETRY], "the optimizer is not configured"
+        status, reason = self.experiment.acknowledge(convert.episode_from_msg(message))
+        if status in (REFUSED, RETRY):
+            self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+        self._changed.set()
+        return RECEIPTS[status], reason
+
+    def _on_verdict(self, message: msg.SafetyVerdict) -> None:
+        if self.experiment is not None and message.status != msg.SafetyVerdict.WAITING:
+            try:
+                self.experiment.add_verdict(convert.verdict_from_msg(message))
+            except StoreError as error:
+                self.get_logger().warning(f"verdict not recorded: {error}")
+
+    def _get_best(self, request: Any, response: Any) -> Any:
+        best = self.experiment.best() if self.experiment is not None else None
+        if self.experiment is None or best is None:
+            response.reason = "no episode has been completed yet"
+            return response
+        response.available, response.experiment_uid, response.proposal_id = True, self.experiment.uid, best.id
+        response.theta, response.mean, response.sigma = best.theta.tolist(), best.mean, best.sigma
+        response.observed = best.observed
+        return response
+
+    def _trigger(self, name: str) -> Any:
+        def call(request: Any, response: Any) -> Any:
+            if self.experiment is None:
+                response.success, response.message = False, "the optimizer is not configured"
+            else:
+                response.success, response.message = getattr(self.experiment, name)()
+                self.get_logger().info(f"{name}: {response.message}")
+            self._changed.set()
+            return response
+
+        return call
+
+    # -- state --------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        experiment = self.experiment
+        if experiment is None:
+            return
+        if expired := experiment.expire_due():
+            self.get_logger().warning(f"expired: proposals {expired}")
+            self._changed.set()
+        if self._changed.is_set():
+            self._changed.clear()
+            self._publish_state(experiment)
+
+    def _publish_state(self, experiment: Experiment) -> None:
+        summary = experiment.summary()
+        message = msg.OptimizerState(
+            stamp=self.get_clock().now().to_msg(),
+            experiment=experiment.name,
+            experiment_uid=experiment.uid,
+            task=experiment.task,
+            method=experiment.method.name,
+            state=convert.STATE_CODES[summary["state"]],
+            message=summary["message"] or summary.get("region_state", ""),
+            dim=experiment.method.space.dim,
+            budget=experiment.budget,
+        )
+        for name in FIGURES:
+            setattr(message, name, summary.get(name, math.nan))
+        best = summary["best"]
+        message.best_id = -1 if best is None else best.id
+        message.best_mean = math.nan if best is None else best.mean
+        message.best_observed = math.nan if best is None else best.observed
+        self._state.publish(message)
+
+
+def main() -> int:
+    return base.run_node(OptimizerNode)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""The safety monitor: independent of the optimizer, refuses rollouts whose worst case is too low, and can stop one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from std_srvs.srv import Trigger
+
+from crbo_ros import msg, srv
+from crbo_ros.core.monitor import SafetyMonitor
+from crbo_ros.core.records import WAITING, Verdict
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.nodes import base, convert, parameters, qos
+
+
+class SafetyMonitorNode(base.ManagedNode):
+    """Translates between messages and core.monitor.SafetyMonitor. Silent (no heartbeat) unless active: fails safe."""
+
+    PARAMETERS = parameters.MONITOR
+
+    def __init__(self) -> None:
+        super().__init__("safety_monitor")
+        self.monitor: SafetyMonitor | None = None
+        self._sequence = 0
+        self._warned = False
+        thinking, urgent = MutuallyExclusiveCallbackGroup(), MutuallyExclusiveCallbackGroup()
+        self.create_service(srv.CheckRollout, "check_rollout", self._check, callback_group=thinking)
+        self.create_service(srv.ReviewProposal, "review_proposal", self._review, callback_group=urgent)
+        self.create_service(Trigger, "stop", self._stop, callback_group=urgent)
+        self.create_service(Trigger, "rearm", self._rearm, callback_group=urgent)
+        self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
+        self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+        self.create_subscription(
+            msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY, callback_group=thinking
+        )
+        self.create_timer(
+            1.0 / self.value("heartbeat_rate"), self._beat, callback_group=MutuallyExclusiveCallbackGroup()
+        )
+
+    def open(self) -> None:
+        space, theta_0, _ = self.problem()
+        self.monitor = SafetyMonitor(
+            space,
+            theta_0,
+            self.folder() / "monitor.sqlite",
+            j_min=self.value("j_min"),
+            j_min_drop=self.value("j_min_drop"),
+            lipschitz=self.value("lipschitz") or None,
+            scale=self.value("return_scale") or None,
+            require_operator=self.value("require_operator"),
+            valid_for=self.value("valid_for"),
+        )
+        held = f", HELD: {self.monitor.stopped} (call rearm)" if self.monitor.stopped else ""
+        self.get_logger().info(f"knows {self.monitor.n} returns{held}")
+
+    def close(self) -> None:
+        if self.monitor is not None:
+            monitor, self.monitor = self.monitor, None
+            monitor.close()
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        for name in ("j_min", "j_min_drop", "require_operator"):
+            if name in changes and self.monitor is not None:
+                setattr(self.monitor, name, changes[name])
+
+    def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            return base.ERROR, "not active: nothing may move", {}
+        values = {
+            "armed": not monitor.stopped,
+            "returns": monitor.n,
+            "approved": monitor.approved,
+            "vetoed": monitor.vetoed,
+            "waiting": monitor.waiting,
+            "threshold": monitor.threshold,
+            "coverage": monitor.score.coverage,
+        }
+        if monitor.stopped:
+            return base.ERROR, f"held: {monitor.stopped}", values
+        if monitor.score.coverage < self.value("coverage_warning"):
+            return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
+        return base.OK, "armed", values
+
+    # -- services -----------------------------------------------------------------------------------
+
+    def _check(self, request: Any, response: Any) -> Any:
+        proposal = request.proposal
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            verdict = Verdict(
+                WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner,
+                "the safety monitor is not active", "",
+            )  # fmt: skip
+        else:
+            try:
+                verdict = monitor.check(
+                    experiment_uid=proposal.experiment_uid,
+                    proposal_id=proposal.id,
+                    theta=list(proposal.theta),
+                    hash=proposal.theta_hash,
+                    runner=request.runner,
+                )
+            except StoreError as error:  # an approval that cannot be written down is none
+                self.get_logger().error(str(error))
+                verdict = Verdict(
+                    WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner, str(error),
+                    monitor.uid,
+                )  # fmt: skip
+        response.verdict = convert.verdict_to_msg(verdict)
+        self._verdict.publish(response.verdict)
+        if verdict.status == "vetoed":
+            self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")
+        return response
+
+    def _review(self, request: Any, response: Any) -> Any:
+        if self.monitor is None:
+            response.reason = "the safety monitor is not configured"
+            return response
+        response.accepted, response.reason = self.monitor.review(
+            request.proposal_id, request.theta_hash, request.approve, request.comment
+        )
+        return response
+
+    def _stop(self, request: Any, response: Any) -> Any:
+        if self.monitor is None:
+            response.success, response.message = True, "not configured: nothing moves anyway"
+            return response
+        self.monitor.stop("stop was called")
+        self._beat()  # do not wait for the timer
+        self.get_logger().warning("stop: everything is held until rearm")
+        response.success, response.message = True, "held until rearm"
+        return response
+
+    def _rearm(self, request: Any, response: Any) -> Any:
+        if self.monitor is None or not self.active:
+            response.success, response.message = False, "the safety monitor is not active"
+            return response
+        self.monitor.rearm()
+        self._beat()
+        self.get_logger().info("armed")
+        response.success, response.message = True, "armed"
+        return response
+
+    # -- topics -------------------------------------------------------------------------------------
+
+    def _on_return(self, message: msg.EpisodeReturn) -> None:
+        monitor = self.monitor
+        if monitor is None:
+            return
+        try:
+            monitor.add_return(convert.episode_from_msg(message))
+        except (InvalidInput, StoreError) as error:
+            self.get_logger().warning(f"return of proposal {message.proposal_id} not taken in: {error}")
+            return
+        low = monitor.score.coverage < self.value("coverage_warning")
+        if low and not self._warned:
+            self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
+        self._warned = low
+
+    def _beat(self) -> None:
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            return
+        try:
+            stopped = monitor.stopped
+        except StoreError as error:
+            stopped = str(error)
+        self._sequence += 1
+        coverage = monitor.score.coverage
+        self._heartbeat.publish(
+            msg.SafetyHeartbeat(
+                stamp=self.get_clock().now().to_msg(),
+                monitor_uid=monitor.uid,
+                experiment_uid=monitor.experiment_uid,
+                sequence=self._sequence,
+                armed=not stopped,
+                reason=stopped,
+                coverage=coverage if not math.isnan(coverage) else math.nan,
+                approved=monitor.approved,
+                vetoed=monitor.vetoed,
+            )
+        )
+
+
+def main() -> int:
+    return base.run_node(SafetyMonitorNode)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
