@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.errors import InvalidInput, PlantError, UnknownName
 from crbo_ros.compiled import qube_measure, qube_step
+from crbo_ros.errors import InvalidInput, PlantError, UnknownName
 from crbo_ros.plants.base import Plant
 from crbo_ros.plants.qube_model import PARAMETERS, QubeParameters
 

@@ -61,8 +61,15 @@ class Pacer:
             self._sleep(left)
         self.note(self._clock() - deadline)
 
+    def mark(self) -> None:
+        """For a driver that waits for its own clock: only measure how much longer than a period the step took."""
+        now = self._clock()
+        self._step += 1
+        late, self._origin = now - self._origin - self.period, now
+        self.note(late)
+
     def note(self, late: float) -> None:
-        """Count one step that came `late` seconds after its deadline."""
+        """Count one step that came `late` seconds after its deadline (before it, if negative)."""
         self.steps += 1
         self._sum += late
         self._squares += late * late

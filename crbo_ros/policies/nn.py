@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros.compiled import network
 from crbo_ros.core.space import as_vector
 from crbo_ros.errors import InvalidInput
-from crbo_ros.compiled import network
 
 Array = NDArray[np.float64]
 ARRAYS = ("w1", "b1", "w2", "b2", "w3", "b3", "input_offset", "input_scale")

@@ -79,7 +79,7 @@ class Furuta(Task):
         if self.plant_name in PARAMETERS:
             plant = QubeSim(self.plant_name, **options)
         elif self.plant_name == "gym_brt_sim":
-            from crbo_ros.plants.qube_hardware import GymBrtSim
+            from crbo_ros.plants.gym_brt_sim import GymBrtSim
 
             plant = GymBrtSim(**options)
         else:
@@ -103,6 +103,7 @@ class Furuta(Task):
         self.policy.set_weights(self.space.check(theta))
         if self.compiled:
             return self._compiled(rng, record, watch)
+        self._judge(0, np.zeros(4), self._act(0, np.zeros(4)))  # whatever must be compiled is, before anything moves
         outcome = run_episode(
             self.plant,
             self._act,

@@ -1,0 +1,224 @@
+"""The hardware plant against fake drivers with the real signatures: start-up, faults, and 0 V on every way out."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_qube import FakeCard, install_gym_brt, install_pal
+
+from crbo_ros.compiled import wrap
+from crbo_ros.errors import InvalidInput, MissingDependency, PlantError, UnknownName
+from crbo_ros.plants.qube_hardware import QubeHardware
+from crbo_ros.registry import make_task
+
+RNG = np.random.default_rng(0)
+
+
+def connect(monkeypatch, driver, card=None, **options):
+    """A plant on a fake card, and the card."""
+    card = card or FakeCard()
+    {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
+    options = {"clock": card.clock, "sleep": card.clock.sleep, **options}
+    return QubeHardware(driver, **options), card
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
+def test_the_pendulum_is_swung_up_and_held_in_the_start_set_before_an_episode(monkeypatch, driver):
+    plant, card = connect(monkeypatch, driver)
+    with plant:
+        observation = plant.reset(RNG)
+        assert np.all(np.abs(observation) < [math.radians(8.0), math.radians(3.0), 0.5, 0.5])
+        truth = [card.plant.state[0], wrap(card.plant.state[1])]
+        np.testing.assert_allclose(observation[:2], truth, atol=0.02)  # signs and units are ours
+    assert card.voltages[-1] == 0.0
+    assert card.closed
+    assert max(map(abs, card.voltages)) <= 13.0
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
+def test_the_operator_may_lift_the_pendulum_instead(monkeypatch, driver):
+    plant, card = connect(monkeypatch, driver, start="lift")
+    card.lift_at = card.clock.now + 10.0
+    with plant:
+        assert abs(plant.reset(RNG)[1]) < math.radians(3.0)
+        assert card.clock.now > 110.0
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", pytest.param("pal", marks=pytest.mark.slow)])
+def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch, driver):
+    card = FakeCard()
+    {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
+    options = {"clock": card.clock, "sleep": card.clock.sleep}
+    name = {"gym_brt": "qube_hardware", "pal": "qube_pal"}[driver]
+    with make_task("furuta", plant=name, plant_options=options) as task:
+        outcome = task.rollout(task.theta_0, RNG, record=True)
+    assert (outcome.end, outcome.steps) == ("completed", 5000)
+    assert 0.6 < outcome.value < 0.69
+    assert outcome.statistics["deadline_misses"] == 0.0
+    assert {"jitter_ms", "lateness_max_ms"} <= set(outcome.statistics)
+    assert np.max(np.abs(outcome.trajectory.columns["voltage"])) <= 3.0
+    assert card.voltages[-1] == 0.0
+
+
+def test_voltages_are_clipped_to_the_limit(monkeypatch):
+    plant, card = connect(monkeypatch, "gym_brt")
+    with plant:
+        plant.step(np.array([100.0]))
+        assert card.voltages[-1] == 3.0
+
+
+def test_a_voltage_that_is_not_finite_is_refused_and_zero_applied(monkeypatch):
+    plant, card = connect(monkeypatch, "pal")
+    with plant:
+        plant.step(np.array([1.0]))
+        with pytest.raises(InvalidInput, match="finite"):
+            plant.step(np.array([math.nan]))
+        assert card.voltages[-1] == 0.0
+
+
+def test_a_driver_that_raises_in_mid_episode_fails_the_episode_with_zero_volts(monkeypatch):
+    card = FakeCard()
+    install_gym_brt(monkeypatch, card)
+    options = {"clock": card.clock, "sleep": card.clock.sleep}
+    with make_task("furuta", plant="qube_hardware", plant_options=options) as task:
+
+        def unplug(time, observation, action):
+            card.fail_at = len(card.voltages) if time == 1.0 else None
+
+        outcome = task.rollout(task.theta_0, RNG, watch=unplug)
+        assert (outcome.end, outcome.steps) == ("failed", 250)
+        assert "unplugged" in outcome.reason
+        assert math.isnan(outcome.value)
+        assert card.voltages[-1] == 0.0
+    assert card.closed
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
+def test_a_driver_that_hangs_in_reset_is_given_up_on_and_its_card_closed(monkeypatch, driver, caplog):
+    plant, card = connect(monkeypatch, driver, step_timeout=0.05, open_timeout=0.5)
+    with plant:
+        card.hang_at = len(card.voltages) + 10
+        with pytest.raises(PlantError, match=r"within 0\.05 s"):
+            plant.reset(RNG)
+        assert card.closed  # another thread closed it, which ends in 0 V
+        with pytest.raises(PlantError, match="connect anew"):
+            plant.step(np.zeros(1))
+        card.release()
+
+
+def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monkeypatch):
+    plant, card = connect(monkeypatch, "pal", start="lift", reset_timeout=5.0)  # and nobody lifts
+    with plant:
+        with pytest.raises(PlantError, match=r"not ready within 5 s \(last phase: lift\)"):
+            plant.reset(RNG)
+        assert card.voltages[-1] == 0.0
+
+
+def test_wrong_signs_are_found_before_the_swing_up(monkeypatch):
+    plant, card = connect(monkeypatch, "pal")
+    card.arm_sign = 1.0
+    with plant:
+        with pytest.raises(PlantError, match="direction check"):
+            plant.reset(RNG)
+        assert card.voltages[-1] == 0.0
+        assert max(map(abs, card.voltages)) <= 3.0
+
+
+def test_frozen_encoders_end_the_episode(monkeypatch):
+    plant, card = connect(monkeypatch, "gym_brt")
+    with plant:
+        plant.step(np.zeros(1))
+        card.frozen = True
+        with pytest.raises(PlantError, match="nothing moved"):
+            for _ in range(200):
+                plant.step(np.array([2.0]))
+        assert card.voltages[-1] == 0.0
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
+def test_too_many_deadline_misses_end_the_episode(monkeypatch, driver):
+    card = FakeCard()
+    {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
+    plant = QubeHardware(driver, clock=card.clock, sleep=card.clock.sleep)
+    with plant:
+        plant.step(np.zeros(1))
+        card.slow = 0.007
+        with pytest.raises(PlantError, match="deadlines missed"):
+            for _ in range(100):
+                plant.step(np.zeros(1))
+        assert plant.statistics()["deadline_misses"] > 25
+        assert card.voltages[-1] == 0.0
+
+
+def test_an_error_inside_the_with_block_ends_in_zero_volts(monkeypatch):
+    plant, card = connect(monkeypatch, "gym_brt")
+    with pytest.raises(ZeroDivisionError), plant:
+        plant.step(np.array([2.0]))
+        1 / 0
+    assert card.voltages[-1] == 0.0
+    assert card.closed
+
+
+@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
+def test_without_the_package_the_error_says_what_to_install(monkeypatch, driver):
+    for name in ("gym_brt", "gym_brt.quanser", "pal", "pal.products", "pal.products.qube"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+    with pytest.raises(MissingDependency, match="gym-brt" if driver == "gym_brt" else "Quanser's Python packages"):
+        QubeHardware(driver).connect()
+
+
+def test_a_card_that_pal_could_not_open_is_an_error(monkeypatch):
+    install_pal(monkeypatch, FakeCard(), valid=False)
+    with pytest.raises(PlantError, match="plugged in"):
+        QubeHardware("pal").connect()
+
+
+def test_unknown_drivers_and_start_modes_are_refused():
+    with pytest.raises(UnknownName, match="gym_brt, pal"):
+        QubeHardware("usb")
+    with pytest.raises(InvalidInput, match="swing_up, lift"):
+        QubeHardware(start="throw")
+
+
+def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch):
+    install_gym_brt(monkeypatch, FakeCard())
+    with make_task("furuta", plant="gym_brt_sim") as task:
+        first, second = (task.rollout(task.theta_0, np.random.default_rng(3)) for _ in range(2))
+    assert first == second
+    assert first.counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_mid_episode_ends_in_zero_volts(number, tmp_path):
+    script = textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import numpy as np, pytest
+        from fake_qube import FakeCard, install_pal
+        from crbo_ros.plants.qube_hardware import QubeHardware
+
+        card = FakeCard()
+        with pytest.MonkeyPatch.context() as patch:
+            install_pal(patch, card)
+            try:
+                with QubeHardware("pal") as plant:
+                    for step in range(10**6):
+                        plant.step(np.array([2.0 * (-1) ** (step // 20)]))
+                        if step == 50:
+                            print("moving", flush=True)
+            finally:
+                print("last", card.voltages[-2:], card.closed, flush=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+    assert process.stdout.readline().strip() == "moving"
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=20)
+    assert out.strip().endswith("0.0] True")
+    assert process.returncode != 0
