@@ -1,0 +1,115 @@
+"""Reports: one file that shows the run, whatever state the store is in."""
+
+import re
+import struct
+
+import numpy as np
+import pytest
+
+from crbo_ros import cli
+from crbo_ros.core.store import ExperimentStore
+from crbo_ros.report import find_store, read_record, write_report
+from crbo_ros.report.trajectories import replay
+
+
+def png_size(path):
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", data[16:24])
+
+
+def test_the_report_shows_returns_vetoes_policy_and_versions(make_store):
+    store = make_store(episodes=9, vetoes=(4,), failures=(6,), terminated=(7,))
+    html, png = write_report(store)
+    text = html.read_text()
+    assert png_size(png) == (1400, 900)
+    for part in ("Returns", "Bound and caution", "Hyperparameters", "Best policy", "Configuration"):
+        assert f"<h2>{part}</h2>" in text
+    assert "worst case -7 is below the threshold 0.1" in text
+    assert "motor too hot" in text
+    assert "chosen by posterior mean" in text
+    assert "&quot;gamma&quot;: 0.4" in text
+    assert text.count("data:image/svg+xml") == 4
+
+
+def test_the_report_is_self_contained_and_takes_names_as_text(make_store):
+    text = write_report(make_store(episodes=2, name="<b>bold<b>"), trajectories=False)[0].read_text()
+    assert not re.findall(r'(?:src|href)="(?!data:)', text)
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert "<b>bold" not in text
+    assert "&lt;b&gt;bold" in text
+
+
+@pytest.mark.parametrize("episodes", [0, 1])
+def test_a_run_that_has_hardly_begun_can_be_reported(make_store, episodes):
+    html, png = write_report(make_store(episodes=episodes, pending=1), trajectories=False)
+    assert "pending" in html.read_text()
+    assert png.stat().st_size > 10_000
+
+
+def test_a_store_without_an_experiment_can_be_reported(tmp_path):
+    store = tmp_path / "new" / "experiment.sqlite"
+    ExperimentStore(store).close()
+    html, png = write_report(store)
+    assert "no experiment yet" in html.read_text()
+    assert png.exists()
+
+
+def test_only_vetoes_can_be_reported(make_store):
+    html, _ = write_report(make_store(episodes=3, vetoes=(0, 1, 2)), trajectories=False)
+    assert html.read_text().count('<tr class="vetoed">') == 3
+
+
+def test_the_record_has_the_figures_of_the_run(make_store):
+    record = read_record(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
+    assert [entry.id for entry in record.counted] == [0, 1, 2, 3, 5, 7, 8]
+    assert record.count("vetoed") == record.count("failed") == record.count("pending") == 1
+    ids, coverage = record.coverage()
+    held = [entry.value >= entry.bound for entry in record.counted if np.isfinite(entry.bound)]
+    assert ids[0] == 1  # theta_0 has no bound
+    assert coverage[-1] == pytest.approx(np.mean(held))
+    assert record.figure("gamma")[1][0] == 0.4
+    assert record.best.observed == record.entries[record.best.id].value
+
+
+def test_reading_leaves_a_running_experiment_alone(make_store):
+    path = make_store(episodes=3)
+    writer = ExperimentStore(path)
+    before = writer.database.query("SELECT count(*) FROM events")
+    read_record(path)
+    writer.set_flag("x", "still writable")
+    assert writer.database.query("SELECT count(*) FROM events") == before
+    writer.close()
+
+
+def test_a_task_that_cannot_be_made_costs_only_its_picture(make_store):
+    store = make_store(episodes=2)
+    assert "no task is called 'toy'" in replay(read_record(store)).note
+
+
+@pytest.mark.slow
+def test_a_simulated_task_shows_theta_0_against_best(make_store):
+    html, _ = write_report(make_store(episodes=12, task="furuta"))
+    text = html.read_text()
+    assert "data:image/png" in text
+    assert "Simulated again on" in text
+
+
+def test_experiments_are_found_by_folder_file_and_name(make_store, tmp_path, monkeypatch):
+    store = make_store(episodes=1, name="experiments/furuta")
+    monkeypatch.chdir(tmp_path)
+    for given in (store, store.parent, "furuta", "experiments/furuta"):
+        assert find_store(given).resolve() == store
+
+
+def test_an_unknown_experiment_is_one_line_with_what_there_is(make_store, tmp_path, monkeypatch, capsys):
+    make_store(episodes=1, name="experiments/furuta")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", "frutta"]) == 1
+    assert capsys.readouterr().err.strip().endswith("./experiments has: furuta")
+
+
+def test_the_command_names_what_it_wrote(make_store, tmp_path, capsys):
+    assert cli.main(["report", str(make_store(episodes=2)), "--folder", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in ("report.html", "report.png")]
