@@ -99,7 +99,7 @@ def install_gym_brt(monkeypatch, card: FakeCard):
     class QubeSimulator:
         def __init__(self, forward_model="ode", frequency=250, integration_steps=1, max_voltage=18.0):
             self._plant = QubeSim(stand_in()._replace(max_voltage=max_voltage, rate=float(frequency)))
-            self.state = np.random.randn(4) * 0.01
+            self.state = np.random.randn(4) * 0.01  # noqa: NPY002  (as gym-brt does)
 
         def step(self, action, led=None):
             assert np.ndim(action) == 0  # its integrator fails on arrays
@@ -109,7 +109,7 @@ def install_gym_brt(monkeypatch, card: FakeCard):
             return self.state
 
         def reset_up(self):
-            self.state = np.random.randn(4) * 0.01
+            self.state = np.random.randn(4) * 0.01  # noqa: NPY002  (as gym-brt does)
             return self.state
 
     package, module = types.ModuleType("gym_brt"), types.ModuleType("gym_brt.quanser")
