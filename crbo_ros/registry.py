@@ -24,6 +24,13 @@ TASKS = {
 }
 METHODS = {
     "crbo": "crbo_ros.core.optimizer:Optimizer",
+    "bo": "crbo_ros.methods.bo:BO",
+    "cma_es": "crbo_ros.methods.cma_es:CmaEs",
+    "turbo": "crbo_ros.methods.turbo:Turbo",
+    "local_bo": "crbo_ros.methods.local_bo:LocalBO",
+    "logei": "crbo_ros.methods.logei:LogEI",
+    "gibo": "crbo_ros.methods.gibo:GIBO",
+    "safe_opt": "crbo_ros.methods.safe_opt:SafeOpt",
 }
 BUILT_IN = {"tasks": TASKS, "methods": METHODS}
 

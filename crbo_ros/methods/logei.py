@@ -1,0 +1,134 @@
+"""What people would pick today: BoTorch's SingleTaskGP with its dimension-scaled prior, and LogEI, in the whole box.
+
+Hvarfner, Hellsten, Nardi 2024 (the prior: lengthscales grow with sqrt d) and Ament et al. 2023 (LogEI). Returns are
+standardised; `noisy` integrates over the unknown best return (qLogNoisyExpectedImprovement, several times slower),
+else the incumbent is the best posterior mean among the evaluated points. Initial design: theta_0, then a scrambled
+Sobol sequence.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import qmc
+
+from crbo_ros.core.space import Space
+from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.errors import MissingDependency
+from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init
+
+
+def import_botorch() -> Any:
+    try:
+        import botorch
+        import torch
+    except ImportError:
+        raise MissingDependency("method 'logei' needs BoTorch: pip install botorch") from None
+    torch.set_num_threads(1)  # threads make problems of this size slower
+    return botorch, torch
+
+
+class LogEI(Modelled):
+    """Settings: n_init (theta_0 included), noisy, restarts and raw_samples of the acquisition's optimiser."""
+
+    name = "logei"
+
+    def __init__(
+        self,
+        space: Space,
+        theta_0: ArrayLike,
+        *,
+        seed: int = 0,
+        n_init: int | None = None,
+        noisy: bool = False,
+        restarts: int = 4,
+        raw_samples: int = 256,
+    ) -> None:
+        super().__init__(space, theta_0, seed=seed)
+        import_botorch()
+        self.n_init = default_n_init(space.dim) if n_init is None else int(check_number("n_init", n_init, 0.0))
+        self.noisy, self.restarts, self.raw_samples = bool(noisy), int(restarts), int(raw_samples)
+        self._model: Any = None
+
+    def _next(self, id: int) -> Proposal:
+        if self.n + len(self.pending) < self.n_init or not self._completed:
+            power = max(1, math.ceil(math.log2(id + 1)))
+            design = qmc.Sobol(self.space.dim, scramble=True, seed=self.rng(0)).random_base2(power)
+            return self.proposal(id, design[id - 1], "initial", predict=False)
+        _, torch = import_botorch()
+        # a fork: the global generator, which BoTorch draws from, is as before afterwards
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(int(self.rng(1, id).integers(2**31)))
+            self._model = self._fit_model()
+            x = self._optimise(self._model)
+            mean, sigma = self._predict(self._model, x[None])
+        theta = self.space.from_unit(np.clip(x, 0.0, 1.0))
+        return Proposal(id, theta, "acquisition", self.outputs.back(mean[0]), self.outputs.scale * sigma[0])
+
+    def _fit_model(self) -> Any:
+        from botorch.fit import fit_gpytorch_mll
+        from botorch.models import SingleTaskGP
+        from gpytorch.mlls import ExactMarginalLogLikelihood
+
+        _, torch = import_botorch()
+        X, y = self.model_data()
+        train = torch.as_tensor(X), torch.as_tensor(y)[:, None]
+        model = SingleTaskGP(*train, outcome_transform=None)  # the returns are standardised already
+        if len(y) > 1:
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), max_attempts=2)
+        model.eval()
+        return model
+
+    def _optimise(self, model: Any) -> Array:
+        from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
+        from botorch.optim import optimize_acqf
+
+        _, torch = import_botorch()
+        X = model.train_inputs[0]
+        pending = self.ended(End.PENDING)
+        if self.noisy or len(pending):
+            out = torch.as_tensor(pending) if len(pending) else None
+            acquisition = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)
+        else:
+            with torch.no_grad():
+                best = model.posterior(X).mean.max()
+            acquisition = LogExpectedImprovement(model, best_f=best)
+        d = self.space.dim
+        x, _ = optimize_acqf(
+            acquisition,
+            bounds=torch.stack([torch.zeros(d, dtype=X.dtype), torch.ones(d, dtype=X.dtype)]),
+            q=1,
+            num_restarts=self.restarts,
+            raw_samples=self.raw_samples,
+            options={"maxiter": 100, "batch_limit": self.restarts, "sample_around_best": True},
+        )
+        return np.asarray(x[0].detach().numpy(), dtype=np.float64)
+
+    @staticmethod
+    def _predict(model: Any, X: Array) -> tuple[Array, Array]:
+        _, torch = import_botorch()
+        with torch.no_grad():
+            posterior = model.posterior(torch.as_tensor(X))
+            return posterior.mean[:, 0].numpy(), posterior.variance[:, 0].sqrt().numpy()
+
+    def best(self) -> Best | None:
+        """The evaluated policy with the best posterior mean under a model fitted to all returns."""
+        if self.n < 2:
+            return super().best()
+        _, torch = import_botorch()
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(self.seed & 0x7FFFFFFF)
+            mean, sigma = self._predict(self._fit_model(), self.data()[0])
+        i = int(np.argmax(mean))
+        trial = self.trials[self._completed[i]]
+        scale = self.outputs.scale
+        return Best(trial.proposal.id, trial.proposal.theta, self.outputs.back(mean[i]), scale * sigma[i], trial.value)
+
+    def report(self) -> dict[str, Any]:
+        return {"n_init": self.n_init}
