@@ -100,7 +100,7 @@ def test_a_theta_outside_the_domain_is_refused(task):
 @pytest.mark.parametrize("stepped", [False, True])
 def test_voltages_beyond_the_limit_are_clipped(stepped):
     task = Furuta("nominal", stepped=stepped)
-    outcome = rollout(task, task.theta_0 + 0.69 * np.sign(task.theta_0), record=True)  # gains up
+    outcome = rollout(task, task.theta_0 - 0.69 * np.sign(task.theta_0), record=True)  # the wrong way
     voltage = outcome.trajectory.columns["voltage"]
     assert np.max(np.abs(voltage)) == 3.0
 
