@@ -157,7 +157,7 @@ class Screen:
         if not line or line == self._status:
             return
         with self._lock:
-            self._status = line[: shutil.get_terminal_size().columns - 1]
+            self._status = line[: shutil.get_terminal_size().columns - 1] if self._live else line
             if self._live:
                 sys.stdout.write(f"\r\033[K{self._status}")
                 sys.stdout.flush()

@@ -47,6 +47,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._state_rate = float(self.value("state_rate"))
         self._last_shown = 0.0
         self._failures = 0  # consecutive
+        self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
         clients = ReentrantCallbackGroup()
         self._propose = self.create_client(srv.ProposePolicy, "propose_policy", callback_group=clients)
         self._check = self.create_client(srv.CheckRollout, "check_rollout", callback_group=clients)
@@ -82,6 +83,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         for uid in self.spool.experiments():  # late joiners (a restarted monitor) get what this runner has seen
             for episode in self.spool.history(uid):
                 self._returns.publish(convert.episode_to_msg(episode))
+            self._recent = [convert.episode_to_msg(e) for e in self.spool.history(uid)[-3:] if e.counts]
 
     def start(self) -> None:
         assert self.task is not None
@@ -196,9 +198,8 @@ class EpisodeRunnerNode(base.ManagedNode):
                 self._set(Status.HELD if obstacle.kind == HELD else Status.WAITING, obstacle.reason)
                 self._quit.wait(0.02)
                 continue
-            answer = self._call(
-                self._check, srv.CheckRollout.Request(proposal=proposal, runner=self.name), "the safety monitor"
-            )
+            request = srv.CheckRollout.Request(proposal=proposal, runner=self.name, recent=self._recent)
+            answer = self._call(self._check, request, "the safety monitor")
             arrived = time.monotonic()
             if answer is None:
                 continue
@@ -283,7 +284,9 @@ class EpisodeRunnerNode(base.ManagedNode):
             stamp=time.time(),
         )
         self.spool.add(episode)
-        self._returns.publish(convert.episode_to_msg(episode))
+        message = convert.episode_to_msg(episode)
+        self._returns.publish(message)
+        self._recent = [*self._recent[-2:], message] if episode.counts else self._recent
         self._status.proposal_id = -1
         if outcome and outcome.trajectory and outcome.trajectory.columns:
             self._publish_trajectory(episode, outcome)

@@ -26,7 +26,8 @@ class Process:
     def __init__(self, spec: NodeSpec, namespace: str, log_level: str, folder: Path, say: Say) -> None:
         self.spec = spec
         overrides = folder / f"{spec.name}.yaml"  # a file keeps any string intact
-        overrides.write_text(params_text(spec.parameters))
+        full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
+        overrides.write_text(params_text(full_name, spec.parameters))
         module = f"crbo_ros.nodes.{spec.executable}_node"
         command = [sys.executable, "-u", "-m", module, "--ros-args", "-r", f"__node:={spec.name}"]
         command += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
@@ -117,7 +118,10 @@ class Graph:
         return False
 
 
-def params_text(parameters: dict[str, Any]) -> str:
-    """A parameter file for these values. JSON is YAML, but for infinity, which YAML writes .inf."""
-    text = json.dumps({"/**": {"ros__parameters": parameters}})
+def params_text(node: str, parameters: dict[str, Any]) -> str:
+    """A parameter file for these values. JSON is YAML, but for infinity, which YAML writes .inf.
+
+    By the node's full name: less specific entries would not override those of the config file.
+    """
+    text = json.dumps({node: {"ros__parameters": parameters}})
     return text.replace("-Infinity", "-.inf").replace("Infinity", ".inf")

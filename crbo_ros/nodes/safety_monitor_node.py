@@ -96,6 +96,8 @@ class SafetyMonitorNode(base.ManagedNode):
             )  # fmt: skip
         else:
             try:
+                for episode in request.recent:
+                    self._on_return(episode)
                 verdict = monitor.check(
                     experiment_uid=proposal.experiment_uid,
                     proposal_id=proposal.id,
