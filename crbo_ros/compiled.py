@@ -1,20 +1,20 @@
 """Everything that is compiled: the tanh network, the Qube's physics and sensors, and a whole Furuta episode.
 
 One file on purpose: numba's cache on disk looks only at the file of the function it compiled, so a function that calls
-one in another file would go on using an outdated copy of it after an edit.
+one in another file, or reads the fields of a record from there, would go on using its outdated form after an edit.
 
 Without numba the same functions run as plain Python, some 100 times slower and with the same results bit for bit: all
 arithmetic is written out in scalar order, and no fast-math is allowed (tested).
 
-Notation: x = (arm, pendulum, arm rate, pendulum rate) in rad and rad/s, pendulum 0 = upright, p = QubeParameters
-(plants/qube_model.py), voltage in V. Signs as in gym-brt: a positive voltage pushes the arm to negative angles.
+Notation: x = (arm, pendulum, arm rate, pendulum rate) in rad and rad/s, pendulum 0 = upright, p = QubeParameters,
+voltage in V. Signs as in gym-brt: a positive voltage pushes the arm to negative angles.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,51 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
         return njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
     except RuntimeError:  # neither NUMBA_CACHE_DIR, nor the package's folder, nor the user's cache can be written
         return njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+class QubeParameters(NamedTuple):
+    """All floats (numba compiles for the types once). SI units, rad, V."""
+
+    # motor
+    Rm: float = 8.4  # Ohm
+    kt: float = 0.042  # N m / A
+    km: float = 0.042  # V s / rad
+    # arm
+    Lr: float = 0.085  # m
+    Jr: float = 0.095 * 0.085**2 / 12.0  # kg m^2
+    Dr: float = 2.7e-4  # N m s / rad
+    # pendulum
+    mp: float = 0.024  # kg
+    Lp: float = 0.129  # m
+    Jp: float = 0.024 * 0.129**2 / 12.0  # kg m^2
+    Dp: float = 5e-5  # N m s / rad
+    g: float = 9.81  # m / s^2
+    # what the data sheet leaves out
+    arm_coulomb: float = 0.0  # N m
+    pendulum_coulomb: float = 0.0  # N m
+    coulomb_rate: float = 0.05  # rad/s; friction = coulomb * tanh(rate / coulomb_rate)
+    cable_stiffness: float = 0.0  # N m / rad, of the encoder's cable about the arm's centre
+    cable_bias: float = 0.0  # N m
+    # electronics
+    max_voltage: float = 3.0  # V
+    dead_band: float = 0.0  # V, taken off the voltage's magnitude
+    encoder_counts: float = 0.0  # per revolution; 0: angles as they are
+    filter_bandwidth: float = 0.0  # rad/s; 0: the true velocities
+    latency: float = 0.0  # 1: encoders are read before the voltage is written; 0: after the period
+    rate: float = 250.0  # Hz
+    substeps: float = 2.0  # of the integrator in one control period
+
+
+class FurutaSettings(NamedTuple):
+    """The task's numbers, all floats for the compiled episode."""
+
+    steps: float = 5000.0  # 20 s at 250 Hz
+    amplitude: float = math.pi / 3.0  # rad, of the arm's reference
+    frequency: float = 1.0  # rad/s
+    reward_scale: float = math.pi / 2.0  # rad of arm error that earn nothing
+    pendulum_limit: float = math.radians(20.0)  # beyond it the pendulum counts as fallen
+    arm_limit: float = math.pi / 2.0
+    rate_limit: float = 40.0  # rad/s, arm and pendulum
 
 
 @jit

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.errors import InvalidInput
 from crbo_ros.registry import make_task
 
 
@@ -56,25 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--theta", type=Path, help="the policy: .npy or .json (default: theta_0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", type=Path, help="draw the episode into this picture")
-    parser.add_argument("--video", type=Path, help="film the episode into this .gif, where the task can")
+    parser.add_argument("--video", type=Path, help="film the episode (run again) into this .gif, where the task can")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the task")
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        theta = read_theta(args.theta) if args.theta else None
-        task = make_task(args.task, args.plant, **parse_options(args.option))
-        if args.video and not hasattr(task, "video"):
-            raise InvalidInput(f"--video: task {args.task!r} cannot be filmed")
-        with task:
-            return _rollout(task, theta, args)
-    except CrboError as error:
-        print(f"crbo rollout: {error}")
-        return 2
+    theta = read_theta(args.theta) if args.theta else None
+    task = make_task(args.task, args.plant, **parse_options(args.option))
+    if args.video and not hasattr(task, "video"):
+        raise InvalidInput(f"--video: task {args.task!r} cannot be filmed")
+    with task:
+        return _rollout(task, theta, args)
 
 
 def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namespace) -> int:
-    record = bool(args.plot or args.video)
+    record = args.plot is not None
     label = "theta_0" if theta is None else args.theta.stem
     chosen = task.theta_0 if theta is None else theta
     outcome = task.rollout(chosen, np.random.default_rng(args.seed), record=record)
@@ -90,7 +86,7 @@ def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namesp
             trajectories = {f"theta_0 ({start.value:.3f})": start.trajectory, **trajectories}
         task.plot(trajectories, args.plot)
         print(f"plot: {args.plot}")
-    if args.video and outcome.trajectory is not None:
-        task.video(outcome.trajectory, args.video)
+    if args.video:
+        task.video(chosen, np.random.default_rng(args.seed), args.video)
         print(f"video: {args.video}")
     return 0 if outcome.counts else 1

@@ -73,7 +73,10 @@ class GymBrtDriver(QubeDriver):
 
     def open(self, rate: float, max_voltage: float) -> None:
         qube_class = import_driver("gym_brt.quanser", "QubeHardware", GYM_BRT + HIL)
-        self._qube = qube_class(frequency=int(rate), max_voltage=max_voltage)
+        try:
+            self._qube = qube_class(frequency=int(rate), max_voltage=max_voltage)
+        except NameError as error:  # installed without the SDK, gym-brt only prints a warning and lacks its own wrapper
+            raise MissingDependency(f"{GYM_BRT}{HIL}. ({error})") from error
 
     def exchange(self, voltage: float) -> Array:
         # its wrapper insists on a float64 array of shape (1,)

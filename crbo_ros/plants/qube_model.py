@@ -6,48 +6,13 @@ its centre) are theirs too; with them the linearisation at the upright has the e
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.compiled import qube_acceleration
+from crbo_ros.compiled import QubeParameters, qube_acceleration
 
 COUNTS = 2048.0  # of both encoders, per revolution
 FILTER_BANDWIDTH = 50.0  # rad/s, of the driver's velocity filter 50 s / (s + 50)
-
-
-class QubeParameters(NamedTuple):
-    """All floats (numba compiles for the types once). SI units, rad, V."""
-
-    # motor
-    Rm: float = 8.4  # Ohm
-    kt: float = 0.042  # N m / A
-    km: float = 0.042  # V s / rad
-    # arm
-    Lr: float = 0.085  # m
-    Jr: float = 0.095 * 0.085**2 / 12.0  # kg m^2
-    Dr: float = 2.7e-4  # N m s / rad
-    # pendulum
-    mp: float = 0.024  # kg
-    Lp: float = 0.129  # m
-    Jp: float = 0.024 * 0.129**2 / 12.0  # kg m^2
-    Dp: float = 5e-5  # N m s / rad
-    g: float = 9.81  # m / s^2
-    # what the data sheet leaves out
-    arm_coulomb: float = 0.0  # N m
-    pendulum_coulomb: float = 0.0  # N m
-    coulomb_rate: float = 0.05  # rad/s; friction = coulomb * tanh(rate / coulomb_rate)
-    cable_stiffness: float = 0.0  # N m / rad, of the encoder's cable about the arm's centre
-    cable_bias: float = 0.0  # N m
-    # electronics
-    max_voltage: float = 3.0  # V
-    dead_band: float = 0.0  # V, taken off the voltage's magnitude
-    encoder_counts: float = 0.0  # per revolution; 0: angles as they are
-    filter_bandwidth: float = 0.0  # rad/s; 0: the true velocities
-    latency: float = 0.0  # 1: encoders are read before the voltage is written; 0: after the period
-    rate: float = 250.0  # Hz
-    substeps: float = 2.0  # of the integrator in one control period
 
 
 def nominal() -> QubeParameters:

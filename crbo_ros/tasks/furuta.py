@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,18 +27,6 @@ from crbo_ros.tasks.episode import run_episode
 
 Array = NDArray[np.float64]
 COLUMNS = ("arm", "pendulum", "arm_rate", "pendulum_rate", "voltage")  # rad, rad, rad/s, rad/s, V
-
-
-class FurutaSettings(NamedTuple):
-    """The task's numbers, all floats for the compiled episode."""
-
-    steps: float = 5000.0  # 20 s at 250 Hz
-    amplitude: float = math.pi / 3.0  # rad, of the arm's reference
-    frequency: float = 1.0  # rad/s
-    reward_scale: float = math.pi / 2.0  # rad of arm error that earn nothing
-    pendulum_limit: float = math.radians(20.0)  # beyond it the pendulum counts as fallen
-    arm_limit: float = math.pi / 2.0
-    rate_limit: float = 40.0  # rad/s, arm and pendulum
 
 
 class Furuta(Task):
@@ -66,8 +54,8 @@ class Furuta(Task):
         plant_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(plant)
-        self.settings = FurutaSettings()
-        with as_file(files("crbo_ros.policies") / "furuta.npz") as path:
+        self.settings = compiled.FurutaSettings()
+        with as_file(files("crbo_ros") / "data" / "furuta.npz") as path:
             self.policy = NNPolicy.load(path)
         self.theta_0 = self.policy.get_weights()
         self.space = Space(self.theta_0 - 0.7, self.theta_0 + 0.7)

