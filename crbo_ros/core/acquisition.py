@@ -29,7 +29,8 @@ TINY = 1e-12
 
 def density(z: Array) -> Array:
     """Standard normal density."""
-    return np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
+    phi: Array = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
+    return phi
 
 
 def ucb(mean: Array, sigma: Array, beta: float) -> Value:
@@ -84,7 +85,8 @@ def draw_maxima(mean: Array, sigma: Array, best: float, rng: np.random.Generator
     b = max((quartiles[2] - quartiles[0]) / (np.log(np.log(4.0)) - np.log(np.log(4.0 / 3.0))), TINY)
     a = quartiles[1] + b * np.log(np.log(2.0))
     maxima = a - b * np.log(-np.log(rng.uniform(1e-9, 1.0 - 1e-9, draws)))
-    return np.maximum(maxima, best + 1e-6 * float(np.max(sigma)))
+    floored: Array = np.maximum(maxima, best + 1e-6 * float(np.max(sigma)))
+    return floored
 
 
 def from_user(function: Callable[[Array, Array], Array]) -> Acquisition:
@@ -109,7 +111,8 @@ def make(
     sigma: Array,
     rng: np.random.Generator,
 ) -> Acquisition:
-    """The acquisition by name or from a callable; mean, sigma (m,) at the region's samples serve those that need draws."""
+    """The acquisition by name or from a callable; mean, sigma (m,) at the region's samples serve those that need
+    draws."""
     if callable(choice):
         return from_user(choice)
     if choice == "ucb" or choice == "thompson":  # thompson is decided on the samples; this orders its fallback

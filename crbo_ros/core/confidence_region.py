@@ -1,7 +1,7 @@
 """The confidence region C_n = {x in the unit box : sigma_n(x) <= g sigma_f} (paper, Eq. 3) and its one-point radius r0.
 
-Noise closes the paper's region: the variance at a point that was observed once is v = sf2 sn2 / (sf2 + sn2), not zero, and
-once v > gamma^2 sf2 the region is empty around a single observation. Two ways out, both visible in `state`:
+Noise closes the paper's region: the variance at a point that was observed once is v = sf2 sn2 / (sf2 + sn2), not
+zero, and once v > gamma^2 sf2 the region is empty around a single observation. Two ways out, both visible in `state`:
 
 - compensated (the default preset): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2. The one-point region is
   then the ball of the noise-free r0(gamma) whatever the noise, and with no noise it is the paper's region.

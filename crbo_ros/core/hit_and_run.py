@@ -1,10 +1,12 @@
-"""Hit-and-run: uniform samples of a region of the unit box (paper, Alg. 1; Smith 1984; Belisle 1993), many chains at once.
+"""Hit-and-run: uniform samples of a region of the unit box (paper, Alg. 1; Smith 1984; Belisle 1993), many chains at
+once.
 
-Each step draws a uniformly random direction and moves to a random point of (line) n (region) n (box), however many pieces
-that set has: `tries` points drawn uniformly on the line's part in the box, the first one inside is taken. That is
-the uniform law on the line set whenever one is found. If none is, the bracket shrinks towards the current point as in
-slice sampling (Neal 2003, Fig. 5) until a point is inside. Both leave the uniform law of the region invariant exactly:
-seen from the new point, the same rejected points have the same density. No root finding, no piece overlooked.
+Each step draws a uniformly random direction and moves to a random point of (line) n (region) n (box), however many
+pieces that set has: `tries` points drawn uniformly on the line's part in the box, the first one inside is taken. That
+is the uniform law on the line set whenever one is found. If none is, the bracket shrinks towards the current point as
+in slice sampling (Neal 2003, Fig. 5) until a point is inside. Both leave the uniform law of the region invariant
+exactly: seen from the new point, the same rejected points have the same density. No root finding, no piece
+overlooked.
 """
 
 from __future__ import annotations

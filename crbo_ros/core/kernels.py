@@ -1,7 +1,8 @@
 """Stationary kernels as functions of one number: the squared distance in lengthscales.
 
-Notation (all of core/): X (n, d) data in the unit box, y (n,) returns, l lengthscale(s), sf2 = sigma_f^2 signal variance,
-sn2 = sigma_eps^2 noise variance, s = |x - x'|^2 with every coordinate divided by its lengthscale. k(x, x') = sf2 * c(s), with
+Notation (all of core/): X (n, d) data in the unit box, y (n,) returns, l lengthscale(s), sf2 = sigma_f^2 signal
+variance, sn2 = sigma_eps^2 noise variance, s = |x - x'|^2 with every coordinate divided by its lengthscale. k(x, x')
+= sf2 * c(s), with
 
     SE          c = exp(-s/2)                          c' = -c/2
     Matern-3/2  c = (1 + a) exp(-a),         a^2 = 3s  c' = -3/2 exp(-a)
@@ -61,7 +62,8 @@ def _matern52_both(s: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A correlation function c(s), its derivative, and -c''(r) at r = 0 (variance of a unit-signal slope, per 1/l^2)."""
+    """A correlation function c(s), its derivative, and -c''(r) at r = 0 (variance of a unit-signal slope, per
+    1/l^2)."""
 
     name: str
     correlation: Callable[[Array], Array]  # s -> c
@@ -99,5 +101,6 @@ def squared_distances(A: Array, B: Array) -> Array:
     # (a - b)^2 = a^2 + b^2 - 2ab around a common origin: cancellation then costs at most eps * (extent of the data)^2
     origin = B[0] if len(B) else 0.0
     A, B = A - origin, B - origin
-    D = np.einsum("ij,ij->i", A, A)[:, None] + np.einsum("ij,ij->i", B, B)[None, :] - 2.0 * (A @ B.T)
-    return np.maximum(D, 0.0, out=D)
+    D: Array = np.einsum("ij,ij->i", A, A)[:, None] + np.einsum("ij,ij->i", B, B)[None, :] - 2.0 * (A @ B.T)
+    np.maximum(D, 0.0, out=D)
+    return D

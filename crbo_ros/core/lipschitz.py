@@ -1,14 +1,15 @@
 """Cautiousness: a Lipschitz constant, the worst case of a rollout, and whether such bounds held.
 
-The paper (Eqs. 4, 5): J(x) >= J(x_k) - r0 L with x_k the nearest evaluated policy and L the largest gradient norm of the GP
-mean over the region. That L is a point estimate and mostly too small. Ours, everywhere in the unit box:
+The paper (Eqs. 4, 5): J(x) >= J(x_k) - r0 L with x_k the nearest evaluated policy and L the largest gradient norm of
+the GP mean over the region. That L is a point estimate and mostly too small. Ours, everywhere in the unit box:
 
     J(x) >= max_i [ y_i - 2 sqrt(2) sigma_eps - L |x - x_i| ]
     L = max( max_x |grad mu(x)| + z s,  largest observed slope )        s^2 = slope_variance * sf2 / l^2
 
 s is the prior standard deviation of the slope in any one direction, which bounds the posterior's; z = 2. The observed
-slope |y_i - y_j| - 2 sqrt(2) sigma_eps over |x_i - x_j| is a lower bound on any valid L. With few returns the model's scale is itself a guess: sigma_f
-is then not taken below `scale`, the user's typical spread of returns (default: |y_0|), times 1/n. A user's own L replaces it all.
+slope |y_i - y_j| - 2 sqrt(2) sigma_eps over |x_i - x_j| is a lower bound on any valid L. With few returns the model's
+scale is itself a guess: sigma_f is then not taken below `scale`, the user's typical spread of returns (default:
+|y_0|), times 1/n. A user's own L replaces it all.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class Score:
 class WorstCase:
     """The bound on its own, for a safety monitor with its own data: add what was seen, ask about what is proposed.
 
-    Settings: `lipschitz` (the user's L, in return per unit of the unit box), `scale` (typical spread of returns), `kernel`.
-    Usable from the first return on; before that there is no bound (-inf).
+    Settings: `lipschitz` (the user's L, in return per unit of the unit box), `scale` (typical spread of returns),
+    `kernel`. Usable from the first return on; before that there is no bound (-inf).
     """
 
     def __init__(

@@ -27,7 +27,9 @@ SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
     value REAL NOT NULL, verdict_id TEXT NOT NULL);
-CREATE TABLE approvals (verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, worst_case REAL);
+CREATE TABLE approvals (
+    verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, theta_hash TEXT NOT NULL, runner TEXT NOT NULL,
+    stamp REAL NOT NULL, worst_case REAL);
 CREATE TABLE reviews (
     experiment_uid TEXT NOT NULL, theta_hash TEXT NOT NULL, approved INTEGER NOT NULL, comment TEXT NOT NULL,
     PRIMARY KEY (experiment_uid, theta_hash));
@@ -178,8 +180,9 @@ class SafetyMonitor:
             worst_case = verdict.worst_case if math.isfinite(verdict.worst_case) else None
             with self.database.transaction():
                 self.database.insert(
-                    "approvals", verdict_id=verdict.verdict_id, proposal_id=verdict.proposal_id, worst_case=worst_case
-                )
+                    "approvals", verdict_id=verdict.verdict_id, proposal_id=verdict.proposal_id,
+                    theta_hash=verdict.theta_hash, runner=verdict.runner, stamp=verdict.stamp, worst_case=worst_case,
+                )  # fmt: skip
             self.approved += 1
         elif verdict.status == REFUSED:
             self.vetoed += 1

@@ -8,8 +8,8 @@ Froehlich, Zeilinger, Klenske: Cautious Bayesian Optimization for Efficient and 
         optimizer.tell(proposal.id, episode(proposal.theta))
     print(optimizer.best())
 
-All heavy work (fit, sampling, polish) happens in `ask`; `tell` only books. Everything depends on settings, seed and the sequence
-of calls alone, and `state()` / `restore()` carry it over bit for bit. Settings: see presets.Settings.
+All heavy work (fit, sampling, polish) happens in `ask`; `tell` only books. Everything depends on settings, seed and
+the sequence of calls alone, and `state()` / `restore()` carry it over bit for bit. Settings: see presets.Settings.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class Optimizer(AskTell):
     def _propose(self, id: int) -> Proposal:
         if self.vetoes >= self.settings.max_vetoes:
             raise Exhausted(
-                f"{self.vetoes} proposals in a row were vetoed, the last one {self.veto_distance:.2g} from the data (unit "
-                "box); lower J_min, give a Lipschitz constant, or choose another theta_0"
+                f"{self.vetoes} proposals in a row were vetoed, down to {self.veto_distance:.2g} from the data (in the "
+                "unit box); lower J_min, give a Lipschitz constant, or choose another theta_0"
             )
         x0 = self.space.to_unit(self.theta_0)
         start_under_way = any(self.trials[i].proposal.kind == "start" for i in self.pending)
@@ -208,7 +208,8 @@ class Optimizer(AskTell):
         return np.vstack([found.x[None], samples])
 
     def _respect(self, x: Array, X: Array, y: Array, estimate: lip.Estimate) -> tuple[Array, str]:
-        """Pull x towards the data: closer than the last veto, and until its worst case reaches J_min where that can be."""
+        """Pull x towards the data: closer than the last veto, and until its worst case reaches J_min where that can
+        be."""
         reason = ""
         nearest = X[int(np.argmin(np.sum((X - x) ** 2, axis=1)))]
         distance = float(np.linalg.norm(x - nearest))
@@ -292,7 +293,11 @@ class Optimizer(AskTell):
     def _fit(self, X: Array, y: Array) -> None:
         targets = self._targets(y)
         if self.settings.fit and len(y) > 1:
-            self.surrogate.fit(X, targets)
+            if self.settings.fit_around_mean:
+                self.surrogate.fit(X, targets - float(np.mean(targets)))
+                self.surrogate.condition(X, targets)
+            else:
+                self.surrogate.fit(X, targets)
         else:
             self.surrogate.condition(X, targets)
         self._current = len(y)

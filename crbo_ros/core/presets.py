@@ -15,7 +15,8 @@ from crbo_ros.errors import InvalidInput
 
 
 def paper_hyperparameters(dim: int) -> Hyperparameters:
-    """The appendix: Gamma(2, 0.15) signal, Gamma(1.1, 0.05) noise, Gamma(3, 6) lengthscale, on outputs of unit deviation.
+    """The appendix: Gamma(2, 0.15) signal, Gamma(1.1, 0.05) noise, Gamma(3, 6) lengthscale, on outputs of unit
+    deviation.
 
     Bounds and start values are those that the authors used without naming them in the paper.
     """
@@ -32,10 +33,10 @@ def paper_hyperparameters(dim: int) -> Hyperparameters:
 
 def default_hyperparameters(dim: int) -> Hyperparameters:
     """Ours; see the module's notes on the preset."""
-    median = 0.07 * math.sqrt(dim)
+    median = 0.067 * math.sqrt(dim)
     return Hyperparameters(
         LogNormal(median, 0.4),
-        Gamma(2.0, 0.15),
+        LogNormal(1.0, 0.5),
         LogNormal(1e-3, 2.0),
         lengthscale_bounds=(0.25 * median, 4.0 * median),
         signal_bounds=(1e-2, 1e3),
@@ -56,6 +57,7 @@ class Settings:
     acquisition: str | Callable[[Array, Array], Array] = "ucb"
     centering: str = "max"
     scaling: bool = True  # divide the centred returns by their standard deviation
+    fit_around_mean: bool = True  # fit hyperparameters to mean-centred returns, whatever the centring of the prediction
     n_init: int | None = None  # size of the initial design, theta_0 included; None: ceil(sqrt(d))
     orthogonal_init: bool = True
     compensate_noise: bool = True  # see confidence_region
@@ -76,7 +78,7 @@ class Settings:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "paper": {"gamma": 0.6, "orthogonal_init": False, "compensate_noise": False},
+    "paper": {"gamma": 0.6, "orthogonal_init": False, "compensate_noise": False, "fit_around_mean": False},
 }
 
 

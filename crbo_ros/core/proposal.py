@@ -1,8 +1,8 @@
 """One proposal: sample the region, take the best, polish it, check it again.
 
-argmax of the acquisition over C_n (paper, Eq. 3). Hit-and-run chains start at the data points inside the region; the best
-sample and the best data point are polished by SQP with the region as constraint; what leaves is inside region and box, or it is
-the best sample instead. Any failure inside falls back to something valid and says so in `reason`.
+argmax of the acquisition over C_n (paper, Eq. 3). Hit-and-run chains start at the data points inside the region; the
+best sample and the best data point are polished by SQP with the region as constraint; what leaves is inside region
+and box, or it is the best sample instead. Any failure inside falls back to something valid and says so in `reason`.
 """
 
 from __future__ import annotations

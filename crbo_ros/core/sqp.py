@@ -1,9 +1,11 @@
-"""Maximise f(x) in the unit box subject to one smooth inequality c(x) >= 0, from a feasible start; all iterates feasible.
+"""Maximise f(x) in the unit box subject to one smooth inequality c(x) >= 0, from a feasible start; all iterates
+feasible.
 
-Sequential quadratic programming with a limited-memory inverse Hessian H of the Lagrangian (Nocedal and Wright 2006, chapters 7
-and 18) inside a trust radius. With one constraint the quadratic program is solved by hand: p = H g if that keeps
-c + h^T p >= 0, else p = H (g + lambda h) with the lambda that makes it an equality. Bounds that hold a variable back
-take it out of the step. A step that leaves c >= 0 by curvature is brought back along h (second-order correction).
+Sequential quadratic programming with a limited-memory inverse Hessian H of the Lagrangian (Nocedal and Wright 2006,
+chapters 7 and 18) inside a trust radius. With one constraint the quadratic program is solved by hand: p = H g if that
+keeps c + h^T p >= 0, else p = H (g + lambda h) with the lambda that makes it an equality. Bounds that hold a variable
+back take it out of the step. A step that leaves c >= 0 by curvature is brought back along h (second-order
+correction).
 """
 
 from __future__ import annotations
@@ -101,8 +103,8 @@ def maximise(
 ) -> Result:
     """From a feasible x (d,); `radius`: first trust radius; `margin`: the value of c aimed at on an active constraint.
 
-    Stops when a step gains less than tolerance * (|f| + 1e-3), or the radius or the budget is used up. Never returns a point
-    with c < 0 or outside the box, nor one worse than the start.
+    Stops when a step gains less than tolerance * (|f| + 1e-3), or the radius or the budget is used up. Never returns
+    a point with c < 0 or outside the box, nor one worse than the start.
     """
     now, used = problem(x), 1
     pairs: list[tuple[Array, Array]] = []

@@ -41,8 +41,7 @@ class Outputs:
 
         With one return, or equal ones, there is no deviation: `floor` (in the return's units) or else 1 is used.
         """
-        pick = {"max": np.max, "min": np.min, "mean": np.mean, "none": lambda _: 0.0}[centering]
-        centre = float(pick(y))
+        centre = {"max": float(np.max(y)), "min": float(np.min(y)), "mean": float(np.mean(y)), "none": 0.0}[centering]
         if not scaling:
             return cls(centre, 1.0)
         largest = float(np.max(np.abs(y)))
@@ -101,8 +100,8 @@ class ClosedForm:
 
     def __init__(self, kernel: Kernel, dim: int, hyper: Hyperparameters, *, ard: bool = False) -> None:
         self.kernel, self.dim, self.hyper, self.ard = kernel, dim, hyper, ard
-        l, sf2, sn2 = hyper.start
-        self.h = np.log(np.concatenate([np.full(dim if ard else 1, l), [sf2, sn2]]))
+        lengthscale, sf2, sn2 = hyper.start
+        self.h = np.log(np.concatenate([np.full(dim if ard else 1, lengthscale), [sf2, sn2]]))
         self.X, self.y = np.zeros((0, dim)), np.zeros(0)
         self.fit_message = ""
 
@@ -111,7 +110,8 @@ class ClosedForm:
     @property
     def lengthscales(self) -> Array:
         """Shape (d,), or (1,) when isotropic."""
-        return np.exp(self.h[:-2])
+        lengthscales: Array = np.exp(self.h[:-2])
+        return lengthscales
 
     @property
     def signal_variance(self) -> float:
@@ -122,7 +122,7 @@ class ClosedForm:
         return math.exp(self.h[-1])
 
     def get_parameters(self) -> Array:
-        return self.h.copy()
+        return np.array(self.h)
 
     def set_parameters(self, parameters: Array) -> None:
         if np.shape(parameters) != self.h.shape:
