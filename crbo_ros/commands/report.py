@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from crbo_ros.commands.rollout import parse_options
+from crbo_ros.report import find_store, write_report
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment")
@@ -22,9 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crbo_ros.commands.rollout import parse_options
-    from crbo_ros.report import find_store, write_report
-
     options = parse_options(args.option) | ({"plant": args.plant} if args.plant else {})
     store = find_store(args.experiment)
     for path in write_report(store, args.folder, trajectories=not args.no_trajectories, options=options):
