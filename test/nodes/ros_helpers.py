@@ -1,0 +1,88 @@
+"""What tests of running nodes share: a node of their own, waiting, and a look at what really happened."""
+
+import json
+import threading
+import time
+
+
+class Peer:
+    """A node of the test's own that calls services and listens."""
+
+    def __init__(self, domain):
+        import rclpy
+        from rclpy.executors import SingleThreadedExecutor
+
+        self.context = rclpy.Context()
+        rclpy.init(context=self.context, domain_id=domain)
+        self.node = rclpy.create_node("peer", context=self.context)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self.executor.add_node(self.node)
+        self.quit = threading.Event()
+        self.thread = threading.Thread(target=self._spin, daemon=True)
+        self.thread.start()
+        self.clients = {}
+        self.heard = {}
+
+    def _spin(self):
+        while not self.quit.is_set():
+            self.executor.spin_once(timeout_sec=0.05)
+
+    def call(self, kind, name, timeout=20.0, **fields):
+        if name not in self.clients:
+            self.clients[name] = self.node.create_client(kind, name)
+        client = self.clients[name]
+        assert client.wait_for_service(timeout), f"{name} is not there"
+        done = threading.Event()
+        future = client.call_async(kind.Request(**fields))
+        future.add_done_callback(lambda _: done.set())
+        assert done.wait(timeout), f"{name} gave no answer"
+        return future.result()
+
+    def listen(self, kind, name, profile):
+        messages = self.heard.setdefault(name, [])
+        self.node.create_subscription(kind, name, messages.append, profile)
+        return messages
+
+    def publisher(self, kind, name, profile):
+        return self.node.create_publisher(kind, name, profile)
+
+    def close(self):
+        import rclpy
+
+        self.quit.set()
+        self.thread.join()
+        self.executor.shutdown()
+        self.node.destroy_node()
+        rclpy.shutdown(context=self.context)
+
+
+def wait_until(condition, timeout=20.0, what="the condition"):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come true within {timeout:g} s")
+
+
+class Ledger:
+    """What the toy plant really did."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def lines(self, event=None):
+        if not self.path.exists():
+            return []
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [line for line in lines if event in (None, line["event"])]
+
+
+def open_store(graph):
+    from crbo_ros.core.store import ExperimentStore
+
+    return ExperimentStore(graph.folder / "experiment.sqlite")
+
+
+def finished(graph):
+    return all(process.code is not None for process in graph.of("episode_runner"))

@@ -1,0 +1,161 @@
+"""The graph as a whole: it runs, it shares, it resumes, it stops, it asks before it moves."""
+
+import time
+
+import pytest
+from ros_helpers import finished, open_store, wait_until
+
+from crbo_ros.core.types import End
+
+
+def run_to_end(graph, timeout=60.0):
+    with graph:
+        wait_until(lambda: finished(graph), timeout, "the end of the run")
+        codes = {p.spec.name: p.code for p in graph.of("episode_runner")}
+        codes.update(graph.end())
+    return codes
+
+
+def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with_0(toy_graph):
+    graph = toy_graph(episodes=8)
+    codes = run_to_end(graph)
+    store = open_store(graph)
+    episodes = store.episodes()
+    approved = {v["verdict_id"] for v in store.verdicts() if v["status"] == "approved"}
+    assert len(episodes) == 8
+    assert {e.verdict_id for e in episodes} <= approved
+    assert codes == {"optimizer": 0, "safety_monitor": 0, "episode_runner": 0}
+    assert not any("Traceback" in line for line in graph.said)
+    assert (graph.folder / "best.json").exists()
+    assert graph.ledger.lines()[-1]["event"] == "safe"
+
+
+def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
+    graph = toy_graph(episodes=12, runners=2, toy={"seconds": 0.05})
+    run_to_end(graph)
+    episodes = open_store(graph).episodes()
+    assert sorted(e.proposal_id for e in episodes) == list(range(12))
+    assert {e.runner for e in episodes} == {"/episode_runner_0", "/episode_runner_1"}
+    hashes = [line["hash"] for line in graph.ledger.lines("end")]
+    assert len(hashes) == len(set(hashes)) == 12
+
+
+def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy_graph):
+    whole = toy_graph(episodes=10, experiment="whole")
+    run_to_end(whole)
+    for episodes in (4, 10):
+        parts = toy_graph(episodes=episodes, experiment="parts")
+        run_to_end(parts)
+    one, two = open_store(whole).episodes(), open_store(parts).episodes()
+    assert [(e.proposal_id, e.theta.tolist(), e.value) for e in one] == [
+        (e.proposal_id, e.theta.tolist(), e.value) for e in two
+    ]
+
+
+def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy_graph, peer):
+    from std_srvs.srv import Trigger
+
+    graph = toy_graph(episodes=2, toy={"seconds": 3.0})
+    with graph:
+        wait_until(lambda: graph.ledger.lines("start"), 30, "the first rollout")
+        peer.call(Trigger, "rearm")  # (connects the client, so that only the stop itself is timed)
+        peer.node.create_client(Trigger, "stop").wait_for_service(10)
+        answer = peer.call(Trigger, "stop")
+        called = time.time()
+        assert answer.success
+        wait_until(lambda: graph.ledger.lines("stopped"), 5, "the stop")
+        assert graph.ledger.lines("stopped")[0]["time"] - called < 0.01 + 0.05
+        time.sleep(0.7)
+        assert len(graph.ledger.lines("start")) == 1, "it moved although it was held"
+        peer.call(Trigger, "rearm")
+        wait_until(lambda: len(graph.ledger.lines("start")) == 2, 10, "motion after rearm")
+    store = open_store(graph)
+    assert store.proposals()[0].end is End.FAILED
+    assert store.episodes()[0].outcome == "stopped"
+
+
+def test_a_stop_outlives_the_monitor(toy_graph, peer):
+    from std_srvs.srv import Trigger
+
+    graph = toy_graph(episodes=3, toy={"seconds": 1.0})
+    with graph:
+        wait_until(lambda: graph.ledger.lines("start"), 30, "the first rollout")
+        peer.call(Trigger, "stop")
+        graph.processes["safety_monitor"].kill()
+        graph.start("safety_monitor")
+        wait_until(lambda: any("HELD" in line for line in graph.said), 15, "the restarted monitor's word")
+        time.sleep(1.0)
+        assert len(graph.ledger.lines("start")) == 1
+
+
+def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_is_repeated(toy_graph):
+    graph = toy_graph(episodes=1, toy={"seconds": 1.5})
+    with graph:
+        wait_until(lambda: graph.ledger.lines("start"), 30, "the rollout")
+        graph.processes["safety_monitor"].kill()
+        killed = time.time()
+        wait_until(lambda: graph.ledger.lines("stopped"), 5, "the stop")
+        assert graph.ledger.lines("stopped")[0]["time"] - killed < 0.5 + 0.2  # heartbeat_timeout and a period
+        time.sleep(1.0)
+        assert len(graph.ledger.lines("start")) == 1
+        graph.start("safety_monitor")
+        wait_until(lambda: finished(graph), 30, "the end")
+    assert [e.outcome for e in open_store(graph).episodes()] == ["completed"]
+
+
+def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph, peer):
+    from crbo_ros.srv import ReviewProposal
+
+    graph = toy_graph(episodes=2, monitor={"require_operator": True})
+    with graph:
+        wait_until(lambda: peer.call(ReviewProposal, "review_proposal", proposal_id=0, approve=True).accepted, 30)
+        wait_until(lambda: graph.ledger.lines("end"), 10, "the approved rollout")
+        reject = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
+        wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 10)
+        wait_until(lambda: open_store(graph).proposal(1).end is End.VETOED, 10, "the veto")
+        assert len(graph.ledger.lines("start")) == 1
+        assert "looks odd" in open_store(graph).proposal(1).end_reason
+        assert not peer.call(ReviewProposal, "review_proposal", proposal_id=7, approve=True).accepted
+
+
+def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_ends_with_that_reason(toy_graph):
+    graph = toy_graph(episodes=5, monitor={"j_min": 0.72})  # theta_0 returns about 0.73: nothing can be bounded above
+    codes = run_to_end(graph, 90)
+    store = open_store(graph)
+    ends = [row.end for row in store.proposals()]
+    assert End.VETOED in ends
+    assert codes["episode_runner"] == 0
+    assert any("vetoed" in line for line in graph.said if "done" in line) or store.episodes()[-1].counts
+    assert len(graph.ledger.lines("start")) == sum(e.counts for e in store.episodes())
+
+
+def test_a_plant_that_keeps_failing_ends_the_run_with_its_reason_and_exit_code_1(toy_graph):
+    graph = toy_graph(episodes=5, toy={"fail_after": 2}, runner={"max_failures": 3})
+    codes = run_to_end(graph)
+    assert codes["episode_runner"] == 1
+    assert any("the toy's motor is broken" in line for line in graph.said)
+    assert [e.outcome for e in open_store(graph).episodes()] == ["completed"] * 2 + ["failed"] * 3
+
+
+@pytest.mark.parametrize("name", ["optimizer", "safety_monitor", "episode_runner"])
+def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(toy_graph, peer, name):
+    from lifecycle_msgs.msg import Transition
+    from lifecycle_msgs.srv import ChangeState, GetState
+
+    graph = toy_graph(only=(name,), **{name.split("_")[-1]: {"autostart": False}})
+    with graph:
+
+        def change(id):
+            return peer.call(ChangeState, f"{name}/change_state", transition=Transition(id=id)).success
+
+        def label():
+            return peer.call(GetState, f"{name}/get_state").current_state.label
+
+        assert not change(Transition.TRANSITION_ACTIVATE), "activated without being configured"
+        assert label() == "unconfigured"
+        assert change(Transition.TRANSITION_CONFIGURE)
+        assert change(Transition.TRANSITION_ACTIVATE)
+        assert label() == "active"
+        assert change(Transition.TRANSITION_DEACTIVATE)
+        assert change(Transition.TRANSITION_CLEANUP)
+        assert label() == "unconfigured"

@@ -1,0 +1,55 @@
+"""A task for tests, registered by entry point: a known return, a ledger of what really ran, and faults on request."""
+
+import json
+import os
+import time
+
+import numpy as np
+
+from crbo_ros.core.space import Space
+from crbo_ros.core.types import theta_hash
+from crbo_ros.tasks.base import COMPLETED, FAILED, STOPPED, Outcome, Task
+
+RATE = 100.0  # Hz
+
+
+class Toy(Task):
+    """Return 1 - |theta - 0.7|^2. Each start, end and safe stop is a line in the ledger."""
+
+    name = "toy"
+    plants = ("toy",)
+    gamma = 0.5
+
+    def __init__(self, plant=None, *, ledger="", seconds=0.0, fail_after=-1):
+        super().__init__(plant)
+        self.space = Space([0.0] * 3, [1.0] * 3)
+        self.theta_0 = np.full(3, 0.4)
+        self.ledger, self.seconds, self.fail_after = ledger, seconds, fail_after
+        self.episode_seconds = seconds
+        self.runs = 0
+
+    def write(self, event, **more):
+        if self.ledger:
+            line = json.dumps({"event": event, "pid": os.getpid(), "time": time.time(), **more}) + "\n"
+            with open(self.ledger, "a") as file:
+                file.write(line)
+
+    def rollout(self, theta, rng, *, record=False, watch=None):
+        theta = self.space.check(theta)
+        self.runs += 1
+        self.write("start", hash=theta_hash(theta))
+        if 0 <= self.fail_after < self.runs:
+            return Outcome(float("nan"), FAILED, "the toy's motor is broken")
+        steps = max(1, round(self.seconds * RATE))
+        for step in range(steps):
+            if watch is not None and (reason := watch(step / RATE, theta, theta)):
+                self.write("stopped", hash=theta_hash(theta))
+                return Outcome(float("nan"), STOPPED, reason, step, step / RATE)
+            if self.seconds:
+                time.sleep(1.0 / RATE)
+        value = 1.0 - float(np.sum((theta - 0.7) ** 2)) + 0.01 * rng.standard_normal()
+        self.write("end", hash=theta_hash(theta), value=value)
+        return Outcome(value, COMPLETED, "", steps, steps / RATE)
+
+    def stop(self):
+        self.write("safe")
