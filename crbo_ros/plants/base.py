@@ -12,12 +12,19 @@ once, and from any error. `step` on a simulation returns at once; on hardware it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros.errors import PlantError
+
 Array = NDArray[np.float64]
+
+
+class ResetStopped(PlantError):
+    """Somebody stopped a reset that was under way (`Plant.reset_watch`); the plant is in its safe state."""
 
 
 class Plant(ABC):
@@ -27,6 +34,9 @@ class Plant(ABC):
     joint_names: tuple[str, ...] = ()  # names of the first len(joint_names) observation entries (positions)
     is_hardware = False  # True: it can hurt somebody
     reset_timeout = 30.0  # s
+    # Asked with (observation, action) in every period of a reset that moves the plant; a returned string ends it with
+    # ResetStopped, so that an operator's stop does not have to wait until the pendulum is up.
+    reset_watch: Callable[[Array, Array], str | None] | None = None
 
     @abstractmethod
     def connect(self) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.errors import CrboError, InvalidInput, MissingDependency, PlantError, UnknownName
-from crbo_ros.plants.base import Plant
+from crbo_ros.plants.base import Plant, ResetStopped
 from crbo_ros.plants.qube_drivers import DRIVERS, QubeDriver
 from crbo_ros.plants.qube_start import MODES, Start
 from crbo_ros.plants.realtime import Pacer, Worker
@@ -125,6 +125,8 @@ class QubeHardware(Plant):
                     log.info("start-up: %s", "LIFT THE PENDULUM" if phase == "lift" else phase)
                 if self._clock() - begun > self.reset_timeout:
                     raise PlantError(f"the Qube was not ready within {self.reset_timeout:g} s (last phase: {phase})")
+                if self.reset_watch is not None and (reason := self.reset_watch(observation, np.array([voltage]))):
+                    raise ResetStopped(reason)
                 observation = self._exchange(voltage)
         except BaseException:
             self.stop()

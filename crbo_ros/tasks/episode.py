@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.errors import PlantError
-from crbo_ros.plants.base import Plant
+from crbo_ros.plants.base import Plant, ResetStopped
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Trajectory, Watch
 
 Array = NDArray[np.float64]
@@ -58,7 +58,8 @@ def run_episode(
     """Reset, then at most `steps` periods; the return is the sum of the judge's rewards.
 
     completed: all steps ran. terminated: the judge gave a reason; the return so far counts. stopped: the watch gave a
-    reason, before an action was applied. failed: the plant failed, or the policy's action is not finite (not applied).
+    reason, before an action was applied or (asked with time 0) during a reset that moves the plant. failed: the plant
+    failed, or the policy's action is not finite (and not applied).
     """
     recorder = Recorder(columns, plant.rate, record)
     total, done = 0.0, 0
@@ -68,6 +69,7 @@ def run_episode(
         value = total if end in (COMPLETED, TERMINATED) else NAN
         return Outcome(value, end, reason, done, done / plant.rate, plant.statistics(), recorder.trajectory())
 
+    plant.reset_watch = None if watch is None else lambda observation, action: watch(0.0, observation, action)
     try:
         observation = plant.reset(rng)
         for step in range(steps):
@@ -86,6 +88,8 @@ def run_episode(
             if reason is not None:
                 return finish(TERMINATED, reason)
         return finish(COMPLETED)
+    except ResetStopped as error:
+        return finish(STOPPED, str(error))
     except PlantError as error:
         return finish(FAILED, str(error))
     except BaseException:

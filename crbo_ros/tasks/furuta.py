@@ -4,6 +4,11 @@ Policy: a 2 x 64 tanh network, imitated from an LQR in the nominal simulation (t
 layer (65 numbers), domain theta_0 +- 0.7. Reward r_t = (1 - |arm - reference| / 90 deg) / T over 20 s at 250 Hz; the
 episode ends early when the pendulum tips over, the arm leaves its range, or something turns too fast; what was earned
 until then counts. The paper's alpha is the arm; in gym-brt alpha is the pendulum. Here they are called by name.
+
+Figures on `stand_in`. theta_0: 0.642, standard deviation between start states 0.004 (1,000 episodes, none fell).
+Room: CMA-ES (sigma_0 0.05, 2,500 episodes, 2 runs) found policies that average 0.922 and 0.920 over 50 fresh starts;
+there the standard deviation is 0.005 to 0.03, and what one episode promised (0.93) may average 0.89 only. On `nominal`
+theta_0 earns 0.684.
 """
 
 from __future__ import annotations

@@ -126,6 +126,24 @@ def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monke
         assert card.voltages[-1] == 0.0
 
 
+def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch):
+    card = FakeCard()
+    install_gym_brt(monkeypatch, card)
+    options = {"clock": card.clock, "sleep": card.clock.sleep}
+    seen = []
+
+    def watch(time, observation, action):
+        seen.append(time)
+        return "operator" if len(seen) == 100 else None
+
+    with make_task("furuta", plant="qube_hardware", plant_options=options) as task:
+        outcome = task.rollout(task.theta_0, RNG, watch=watch)
+        assert (outcome.end, outcome.reason, outcome.steps) == ("stopped", "operator", 0)
+        assert card.voltages[-1] == 0.0
+        assert len(card.voltages) <= 102
+    assert set(seen) == {0.0}
+
+
 def test_wrong_signs_are_found_before_the_swing_up(monkeypatch):
     plant, card = connect(monkeypatch, "pal")
     card.arm_sign = 1.0
