@@ -3,15 +3,16 @@
 Notation (Ijspeert et al., "Dynamical Movement Primitives", Neural Computation 25, 2013), for each joint:
 
     tau^2 y'' = alpha_y (beta_y (g - y) - tau y') + f(x)          transformation system
-    tau x'    = -alpha_x x,  x(0) = 1                              canonical system (the phase)
-    f(x)      = x sum_i psi_i(x) w_i / sum_i psi_i(x)              forcing term
+    tau g'    = alpha_g (G - g),  g(0) = y(0)                      goal filter (none: g = G)
+    tau x'    = -alpha_x x,  x(0) = 1,  x(tau) = phase_end         canonical system (the phase)
+    f(x)      = a x sum_i psi_i(x) w_i / sum_i psi_i(x)            forcing term
     psi_i(x)  = exp(-h_i (x - c_i)^2)                              bases, evenly spaced in time
 
-y position, g goal attractor, w_i forcing weights, tau the movement's duration. The forcing term is *not* multiplied by
-(g - y(0)): with that factor a joint whose goal is its start could not move at all, whatever its weights.
+y position, G goal attractor, w_i forcing weights, tau the movement's duration. The amplitude a is a constant and not
+the textbook's (G - y(0)): with that factor a joint whose goal is its start could not move, whatever its weights.
 
 Why not a library: movement-primitives (BSD-3), pydmps and pyrdmp integrate the equations step by step in 30 to 90 ms
-for 7 joints and 240 steps, more than the whole simulated throw. The system is linear in (w, g, y(0)), so its responses
+for 7 joints and 240 steps, more than the whole simulated throw. The system is linear in (w, G, y(0)), so its responses
 to unit inputs, computed once, turn a roll-out into one matrix product. The bases and the phase are those of
 movement-primitives, against which the tests check this file.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,9 +34,26 @@ from crbo_ros.errors import InvalidInput
 Array = NDArray[np.float64]
 
 FORMAT = "crbo_ros dmp 1"
-PHASE_END = 0.01  # x at the end of the movement: alpha_x = -log(0.01) = 4.605
 OVERLAP = 0.8  # value of a basis at its neighbour's centre
 MAX_STEP = 1.0 / 2000.0  # of the integration of the responses, in units of tau
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """The constants of the equations above. The defaults are the textbook's (and movement-primitives')."""
+
+    alpha_y: float = 25.0
+    beta_y: float = 6.25  # alpha_y / 4: critically damped
+    alpha_g: float = math.inf  # inf: no goal filter
+    phase_end: float = 0.01  # alpha_x = -log(phase_end)
+    amplitude: float = 1.0  # a
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not (value > 0.0 and (math.isfinite(value) or name == "alpha_g")):
+                raise InvalidInput(f"{name} = {value}: must be positive and finite")
+        if self.phase_end >= 1.0:
+            raise InvalidInput(f"phase_end = {self.phase_end}: must be below 1")
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,7 @@ class JointTrajectory:
 
 
 class DMP:
-    """One primitive per joint. theta = [w of joint 1, w of joint 2, ..., g of all joints]: n_joints (n_bases + 1)."""
+    """One primitive per joint. theta = [w of joint 1, w of joint 2, ..., G of all joints]: n_joints (n_bases + 1)."""
 
     def __init__(
         self,
@@ -58,8 +76,7 @@ class DMP:
         n_bases: int = 15,
         duration: float = 1.0,
         rate: float = 240.0,
-        alpha_y: float = 25.0,
-        beta_y: float = 6.25,
+        dynamics: Dynamics = Dynamics(),  # noqa: B008  (frozen)
     ) -> None:
         self.start = as_vector(start, "start")
         self.n_joints = len(self.start)
@@ -68,7 +85,7 @@ class DMP:
         if not (rate > 0.0 and math.isfinite(rate)):
             raise InvalidInput(f"rate = {rate}: must be positive")
         self.n_bases, self.rate = int(n_bases), float(rate)
-        self.alpha_y, self.beta_y = float(alpha_y), float(beta_y)
+        self.dynamics = dynamics
         self.weights = np.zeros((self.n_joints, self.n_bases))
         self.goal = self.start.copy()
         self.duration = duration
@@ -106,7 +123,7 @@ class DMP:
         self._duration = float(value)
         n = round(self._duration * self.rate)
         self.time = np.arange(n + 1) / self.rate
-        self._phi = responses(n, 1.0 / (self.rate * self._duration), self.n_bases, self.alpha_y, self.beta_y)
+        self._phi = responses(n, 1.0 / (self.rate * self._duration), self.n_bases, self.dynamics)
 
     # -- roll-out and fit -------------------------------------------------------------------------
 
@@ -150,7 +167,7 @@ class DMP:
         with open(path, "wb") as file:  # given a name, np.savez would append .npz on its own
             np.savez(
                 file, format=np.array(FORMAT), start=self.start, weights=self.weights, goal=self.goal,
-                duration=self.duration, alpha_y=self.alpha_y, beta_y=self.beta_y, **extra,
+                duration=self.duration, **asdict(self.dynamics), **extra,
             )  # fmt: skip
 
     @classmethod
@@ -166,7 +183,8 @@ class DMP:
                 data.pop("start"),
                 n_bases=weights.shape[1],
                 rate=rate,
-                **{name: float(data.pop(name)) for name in ("duration", "alpha_y", "beta_y")},
+                duration=float(data.pop("duration")),
+                dynamics=Dynamics(**{field.name: float(data.pop(field.name)) for field in fields(Dynamics)}),
             )
             dmp.set_weights(np.concatenate([weights.ravel(), goal]))
             return dmp, {name: float(value) for name, value in data.items()}
@@ -193,20 +211,20 @@ class DMP:
         return time, position
 
 
-def basis(s: ArrayLike, n_bases: int) -> Array:
-    """x(s) psi_i(x) / sum psi at normalised times s = t / tau (M,): shape (M, n_bases)."""
-    alpha_x = -math.log(PHASE_END)
+def basis(s: ArrayLike, n_bases: int, dynamics: Dynamics) -> Array:
+    """a x(s) psi_i(x) / sum psi at normalised times s = t / tau (M,): shape (M, n_bases)."""
+    alpha_x = -math.log(dynamics.phase_end)
     x = np.exp(-alpha_x * np.asarray(s, dtype=np.float64))[:, None]
     centres = np.exp(-alpha_x * np.linspace(0.0, 1.0, n_bases))
     widths = -math.log(OVERLAP) / np.diff(centres) ** 2
     widths = np.append(widths, widths[-1])
     psi = np.exp(-widths * (x - centres) ** 2)
-    return x * psi / psi.sum(axis=1, keepdims=True)
+    return dynamics.amplitude * x * psi / psi.sum(axis=1, keepdims=True)
 
 
 @lru_cache(maxsize=16)
-def responses(n: int, ds: float, n_bases: int, alpha_y: float, beta_y: float) -> Array:
-    """(y, y', y'') in units of tau at s = 0, ds, ..., n ds for unit inputs w_1..w_m, g, y(0): shape (3, n + 1, m + 2).
+def responses(n: int, ds: float, n_bases: int, dynamics: Dynamics) -> Array:
+    """(y, y', y'') in units of tau at s = 0, ds, ..., n ds for unit inputs w_1..w_m, G, y(0): shape (3, n + 1, m + 2).
 
     Runge-Kutta 4 with steps of at most MAX_STEP; the error is below 1e-9 of the response (see the tests).
     """
@@ -214,8 +232,11 @@ def responses(n: int, ds: float, n_bases: int, alpha_y: float, beta_y: float) ->
     h = ds / sub
     s = np.arange(2 * n * sub + 1) * (h / 2.0)  # the ends and middles of all steps
     force = np.zeros((len(s), n_bases + 2))
-    force[:, :n_bases] = basis(s, n_bases)
-    force[:, n_bases] = alpha_y * beta_y
+    force[:, :n_bases] = basis(s, n_bases, dynamics)
+    alpha_y, beta_y = dynamics.alpha_y, dynamics.beta_y
+    remaining = np.exp(-dynamics.alpha_g * s) if math.isfinite(dynamics.alpha_g) else np.zeros(len(s))
+    force[:, n_bases] = alpha_y * beta_y * (1.0 - remaining)  # g = G (1 - remaining) + y(0) remaining
+    force[:, n_bases + 1] = alpha_y * beta_y * remaining
 
     y, v = np.zeros(n_bases + 2), np.zeros(n_bases + 2)
     y[-1] = 1.0

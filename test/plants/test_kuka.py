@@ -120,7 +120,7 @@ def test_the_release_time_is_continuous_across_a_step(plant):
 def drop(plant, offset, steps=200):
     """Let the ball fall from 0.3 m above the hoop's centre + offset; returns its path."""
     plant.release()
-    start = (np.array(HOOP) + [*offset, 0.3]).tolist()
+    start = np.add(HOOP, [*offset, 0.3]).tolist()
     p = plant._p
     p.resetBasePositionAndOrientation(plant.ball, start, (0, 0, 0, 1), physicsClientId=plant.client)
     p.resetBaseVelocity(plant.ball, (0, 0, 0), (0, 0, 0), physicsClientId=plant.client)
@@ -190,10 +190,15 @@ def test_clients_are_closed_on_every_exit():
         return [c for c in range(20) if pybullet.isConnected(c)]
 
     before = open_clients()
-    with pytest.raises(RuntimeError, match="boom"):
-        with Kuka(START, HOOP) as plant:
+    plant = Kuka(START, HOOP)
+
+    def leave_by_an_error():
+        with plant:
             assert len(open_clients()) == len(before) + 1
             raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        leave_by_an_error()
     assert plant.client == -1
     forgotten = Kuka(START, HOOP)
     forgotten.connect()

@@ -5,7 +5,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from crbo_ros.errors import InvalidInput
-from crbo_ros.policies.dmp import DMP, basis
+from crbo_ros.policies.dmp import DMP, Dynamics, basis
+
+FILTERED = Dynamics(alpha_g=4.0, phase_end=0.1, amplitude=0.25)
 
 
 def random_dmp(seed=0, joints=7, duration=1.3, **options):
@@ -23,23 +25,28 @@ def smooth_demonstration(joints=7, duration=2.0, samples=300):
     return t, blend[:, None] * shape + 0.3 * (np.sin(np.pi * s) ** 3)[:, None] * shape[::-1] + 0.2
 
 
-@pytest.mark.parametrize("duration", [0.5, 1.0, 2.7])
-def test_rollout_equals_direct_integration_of_the_ode(duration):
-    dmp = random_dmp(3, duration=duration)
+@pytest.mark.parametrize(("duration", "dynamics"), [(0.5, Dynamics()), (2.7, FILTERED)])
+def test_rollout_equals_direct_integration_of_the_ode(duration, dynamics):
+    dmp = random_dmp(3, duration=duration, dynamics=dynamics)
 
     def ode(t, state):
-        y, v = state[:7], state[7:]
-        force = dmp.weights @ basis([t / duration], 15)[0]
-        return np.concatenate([v, (25.0 * (6.25 * (dmp.goal - y) - duration * v) + force) / duration**2])
+        y, v, g, x = state[:7], state[7:14], state[14:21], state[21]
+        if dynamics.alpha_g == np.inf:
+            g = dmp.goal
+        phase = np.log(x) / np.log(dynamics.phase_end)  # the bases are functions of x
+        force = dmp.weights @ basis([phase], 15, dynamics)[0]
+        a = (25.0 * (6.25 * (g - y) - duration * v) + force) / duration**2
+        dg = min(dynamics.alpha_g, 1e3) * (dmp.goal - g) / duration
+        return np.concatenate([v, a, dg, [np.log(dynamics.phase_end) * x / duration]])
 
-    state_0 = np.concatenate([dmp.start, np.zeros(7)])
+    state_0 = np.concatenate([dmp.start, np.zeros(7), dmp.start, [1.0]])
     exact = solve_ivp(ode, (0, duration), state_0, t_eval=dmp.time[dmp.time <= duration], rtol=1e-10, atol=1e-10).y.T
     ours = dmp.rollout()
     n = len(exact)
     assert n >= round(duration * 240)
     np.testing.assert_allclose(ours.position[:n], exact[:, :7], atol=1e-7)
-    np.testing.assert_allclose(ours.velocity[:n], exact[:, 7:], atol=1e-6)
-    accelerations = [ode(t, row)[7:] for t, row in zip(ours.time[:n], exact, strict=True)]
+    np.testing.assert_allclose(ours.velocity[:n], exact[:, 7:14], atol=1e-6)
+    accelerations = [ode(t, row)[7:14] for t, row in zip(ours.time[:n], exact, strict=True)]
     np.testing.assert_allclose(ours.acceleration[:n], accelerations, atol=1e-4)
 
 
@@ -106,6 +113,21 @@ def test_twice_the_duration_is_the_same_path_at_half_the_speed():
     np.testing.assert_allclose(slow.acceleration[::2], fast.acceleration / 4.0, atol=1e-5)
 
 
+def test_the_goal_filter_removes_the_jump_of_the_acceleration_and_reaches_the_goal():
+    for dynamics, jump in ((Dynamics(), 156.25), (FILTERED, 0.0)):
+        dmp = DMP(np.zeros(1), duration=3.0, dynamics=dynamics)
+        dmp.set_weights(np.append(np.zeros(15), 1.0))
+        trajectory = dmp.rollout()
+        assert trajectory.acceleration[0, 0] * 9.0 == pytest.approx(jump)
+        assert trajectory.position[-1, 0] == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("wrong", [{"alpha_y": 0.0}, {"phase_end": 1.5}, {"amplitude": np.nan}, {"beta_y": np.inf}])
+def test_senseless_constants_are_refused(wrong):
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        Dynamics(**wrong)
+
+
 def test_theta_has_112_entries_and_round_trips():
     dmp = random_dmp(8)
     theta = dmp.get_weights()
@@ -135,7 +157,7 @@ def test_a_rollout_takes_well_under_a_millisecond():
 
 
 def test_a_saved_primitive_comes_back_bit_for_bit(tmp_path):
-    dmp = random_dmp(10)
+    dmp = random_dmp(10, dynamics=FILTERED)
     dmp.save(tmp_path / "throw", release=0.9)
     loaded, extra = DMP.load(tmp_path / "throw")
     assert extra == {"release": 0.9}

@@ -32,9 +32,9 @@ def near(task, radius, seed):
 
 
 def beyond_velocity(task):
-    """A1's first forcing terms at the edge of the domain: too fast for the arm."""
+    """A2's forcing terms at the edge of the domain: too fast for the arm."""
     theta = task.theta_0.copy()
-    theta[:15] += 200.0
+    theta[15:30] += 200.0
     return theta
 
 
@@ -63,7 +63,7 @@ def test_the_first_policy_keeps_the_real_arms_limits_with_a_margin(task):
 
 
 def test_no_proposal_near_the_first_policy_is_refused(task):
-    assert [task.check_limits(near(task, 0.5, seed)) for seed in range(100)] == [None] * 100
+    assert [task.check_limits(near(task, 1.0, seed)) for seed in range(100)] == [None] * 100
 
 
 def test_the_return_is_minus_the_smallest_distance_in_flight(task):
@@ -111,7 +111,7 @@ def test_rim_contact_leaves_no_trace_in_the_next_episode(task):
     throw = Throw(task.plant, task.dmp.rollout(task.theta_0), 0.91, False)
     task.plant.release()
     p, hoop = task.plant._p, task.plant.hoop
-    at = (hoop + [0.12, 0.0, 0.07]).tolist()
+    at = np.add(hoop, (0.12, 0.0, 0.07)).tolist()
     p.resetBasePositionAndOrientation(task.plant.ball, at, (0, 0, 0, 1), physicsClientId=task.plant.client)
     for _ in range(12):
         throw.step()
@@ -166,7 +166,7 @@ def test_a_trajectory_beyond_the_limits_is_refused_before_it_runs(task, monkeypa
     assert outcome.end == FAILED
     assert not outcome.counts
     assert math.isnan(outcome.value)
-    assert outcome.reason.startswith("refused: velocity of joint A1 at ")
+    assert outcome.reason.startswith("refused: velocity of joint A2 at ")
     assert "deg/s" in outcome.reason
     assert outcome.steps == 0
 
