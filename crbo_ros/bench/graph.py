@@ -1,0 +1,118 @@
+"""What the ROS graph costs: wall time against the same loop in one process, and the time of one service call.
+
+Both write the same stores and give the same data, bit for bit (checked). Machines are noisy: the ratio is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from crbo_ros.bench.in_process import read_data_file, run_in_process
+from crbo_ros.nodes.graph import graph
+from crbo_ros.registry import make_task
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", default="furuta")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--calls", type=int, default=200, help="service calls to time")
+    parser.add_argument("--out", type=Path, default=Path("results/graph"))
+
+
+def run(args: argparse.Namespace) -> int:
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
+    rows = []
+    for repeat in range(args.repeats):  # alternating, so that a change of load meets both
+        with tempfile.TemporaryDirectory() as name:
+            here = run_in_process(make_task(args.task), Path(name) / "here", episodes=args.episodes, seed=args.seed)
+            seconds, data, median = run_graph(args, Path(name))
+        rows.append((here.seconds, seconds, median, data == here.data))
+        print(
+            f"repeat {repeat}: one process {here.seconds:.2f} s, graph {seconds:.2f} s, "
+            f"ratio {seconds / here.seconds:.2f}, service call {1e3 * median:.2f} ms, same data: {data == here.data}",
+            flush=True,
+        )
+    here, there, calls = (np.array([row[i] for row in rows]) for i in range(3))
+    result = {
+        "task": args.task, "episodes": args.episodes, "seed": args.seed, "repeats": args.repeats,
+        "in_process_s": here.tolist(), "graph_s": there.tolist(), "ratio_median": float(np.median(there / here)),
+        "service_call_ms": (1e3 * calls).tolist(), "same_data": all(row[3] for row in rows), "load": os.getloadavg(),
+    }  # fmt: skip
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "graph.json").write_text(json.dumps(result, indent=1))
+    print(
+        f"\n{args.task}, {args.episodes} episodes, seed {args.seed}, {args.repeats} repeats, "
+        f"load {os.getloadavg()[0]:.1f}; medians: graph / one process {result['ratio_median']:.2f}, "
+        f"service call {1e3 * np.median(calls):.2f} ms"
+    )
+    return 0 if result["same_data"] else 1
+
+
+def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, float]:
+    """(seconds from the first to the last episode, data, median seconds of a service call)."""
+    from crbo_ros.nodes.processes import Graph
+    from crbo_ros.nodes.watcher import Watcher
+
+    given = {
+        "experiments_dir": str(folder),
+        "experiment": "there",
+        "seed": str(args.seed),
+        "episodes": str(args.episodes),
+    }
+    specs = graph(args.task, given)
+    with Graph(specs, namespace="bench", say=lambda line: None) as processes, Watcher("bench") as watcher:
+        median = time_calls("bench", args.calls)
+        done = processes.wait_for(lambda: watcher.state is not None and watcher.state.completed >= args.episodes, 600)
+        if not done:
+            raise SystemExit("the graph did not finish")
+    stamps, data = read_data_file(folder / "there" / "experiment.sqlite")
+    return stamps[-1] - stamps[0] + (stamps[-1] - stamps[0]) / (len(stamps) - 1), data, median
+
+
+def time_calls(namespace: str, count: int) -> float:
+    """Median wall time of get_best_policy, called from another process than the optimizer's, in s."""
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from crbo_ros.srv import ProposePolicy
+
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("caller", namespace=namespace, context=context)
+    client = node.create_client(ProposePolicy, "propose_policy")
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    quit = threading.Event()
+
+    def spin() -> None:
+        while not quit.is_set():
+            executor.spin_once(timeout_sec=0.05)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        if not client.wait_for_service(30.0):
+            raise SystemExit("the optimizer is not there")
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            client.call(ProposePolicy.Request(runner="caller"))  # refused at once: no request_id. Times the call alone.
+            times.append(time.perf_counter() - start)
+        return float(np.median(times))
+    finally:
+        quit.set()
+        thread.join()
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.shutdown(context=context)

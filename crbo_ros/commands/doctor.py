@@ -1,0 +1,128 @@
+"""Check this installation: versions, ROS and its middleware, a real ProposePolicy round trip, optional parts."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from crbo_ros import __version__
+
+OPTIONAL = (
+    ("numba", "fast simulations", "pip install numba"),
+    ("matplotlib", "plots and reports", "pip install matplotlib"),
+    ("pybullet", "task basketball", "pip install pybullet (wheels up to Python 3.11)"),
+    ("gymnasium", "tasks pendulum, cartpole, mountaincar, gym", "pip install gymnasium"),
+    ("torch", "training, gpytorch surrogates", "./crbo train NAME installs it"),
+    ("gpytorch", "surrogate: gpytorch", "./crbo bench NAME installs it"),
+    ("botorch", "method logei", "./crbo bench NAME installs it"),
+    ("cma", "method cma_es", "./crbo bench NAME installs it"),
+    ("stable_baselines3", "training of the gym agents", "./crbo train NAME installs it"),
+    ("PySide6", "./crbo monitor", "./crbo monitor installs it"),
+    (
+        "gym_brt",
+        "plants qube_hardware, gym_brt_sim",
+        "from BlueRiverTech/quanser-openai-driver, with Quanser's HIL SDK",
+    ),
+    ("pal", "plant qube_pal", "from Quanser's SDK for the Qube Servo 2"),
+    ("launch_ros", "ros2 launch", "part of ROS 2 Jazzy from apt"),
+    ("rqt_gui", "rqt", "part of ROS 2 Jazzy from apt"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-round-trip", action="store_true", help="do not start a node")
+
+
+def run(args: argparse.Namespace) -> int:
+    print(f"crbo_ros     {__version__}")
+    print(f"Python       {platform.python_version()} ({sys.executable})")
+    for name in ("numpy", "scipy"):
+        print(f"{name:12} {importlib.import_module(name).__version__}")
+    problems = [] if args.no_round_trip else check_ros()
+    print("\noptional parts")
+    for module, use, how in OPTIONAL:
+        found = importlib.util.find_spec(module) is not None
+        print(
+            f"  {'ok' if found else '--'} {module:18} {_version(module) if found else '':12} {use}"
+            + ("" if found else f": {how}")
+        )
+    for problem in problems:
+        print(f"\nproblem: {problem}", file=sys.stderr)
+    print("\nall well" if not problems else "\nnot well")
+    return 1 if problems else 0
+
+
+def _version(module: str) -> str:
+    try:
+        return version(module.replace("_", "-"))
+    except PackageNotFoundError:
+        return ""
+
+
+def check_ros() -> list[str]:
+    """ROS, its middleware, and a proposal from an optimizer in another process. Problems, in words."""
+    try:
+        import rclpy
+    except ImportError as error:
+        return [f"rclpy cannot be imported ({error}); source ROS 2 Jazzy, or use ./crbo, which brings its own"]
+    try:
+        from crbo_ros.srv import ProposePolicy
+    except ImportError as error:
+        return [f"the interfaces are not built ({error}); use ./crbo, or colcon build and source install/setup.bash"]
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
+    print(f"ROS          {os.environ.get('ROS_DISTRO', '?')}, {rclpy.get_rmw_implementation_identifier()}")
+    from crbo_ros.nodes.graph import NodeSpec
+    from crbo_ros.nodes.processes import Graph
+
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "doctor.yaml"
+        file.write_text("/**:\n  ros__parameters:\n    task: custom\n")
+        parameters = {
+            "experiment": "doctor",
+            "experiments_dir": folder,
+            "theta_0": [0.25],
+            "lower": [0.0],
+            "upper": [1.0],
+        }
+        context = rclpy.Context()
+        rclpy.init(context=context)
+        node = rclpy.create_node("doctor", context=context)
+        client = node.create_client(ProposePolicy, "propose_policy")
+        executor = rclpy.executors.SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        try:
+            with Graph([NodeSpec("optimizer", "optimizer", file, parameters)], say=said.append):
+                return _round_trip(client, executor, ProposePolicy.Request(runner="doctor", request_id="1"), said)
+        finally:
+            executor.shutdown()
+            node.destroy_node()
+            rclpy.shutdown(context=context)
+
+
+def _round_trip(client: Any, executor: Any, request: Any, said: list[str]) -> list[str]:
+    start = time.monotonic()
+    while time.monotonic() - start < 30.0:
+        if not client.wait_for_service(1.0):
+            continue
+        asked = time.monotonic()
+        future = client.call_async(request)
+        while not future.done() and time.monotonic() - asked < 5.0:
+            executor.spin_once(timeout_sec=0.1)
+        if future.done() and future.result().status == future.result().OK:
+            theta = list(future.result().proposal.theta)
+            ready, answered = asked - start, 1e3 * (time.monotonic() - asked)
+            print(f"round trip   ProposePolicy from another process in {answered:.1f} ms (ready after {ready:.1f} s)")
+            return [] if theta == [0.25] else [f"the optimizer proposed {theta} instead of theta_0"]
+        time.sleep(0.2)
+    tail = "\n  ".join(said[-5:])
+    return [f"no proposal came from an optimizer in another process within 30 s. It said:\n  {tail}"]
