@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -99,7 +100,12 @@ class QubeHardware(Plant):
             raise
 
     def _catch_sigterm(self) -> None:
-        """Python's default for SIGTERM skips every `finally`; where nobody else handles it, make it an exception."""
+        """Python's default for SIGTERM skips every `finally`; where nobody else handles it, make it an exception.
+
+        rclpy's handlers are installed below Python, which does not know of them: its nodes are left to it.
+        """
+        if "rclpy" in sys.modules:
+            return
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             self._old_handler = signal.signal(signal.SIGTERM, _exit_on_signal)
 

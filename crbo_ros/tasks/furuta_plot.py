@@ -25,7 +25,7 @@ def plot(trajectories: dict[str, Trajectory], path: Path) -> None:
     arm.axhline(90.0, color="0.7", linestyle=":", linewidth=0.8)
     arm.axhline(-90.0, color="0.7", linestyle=":", linewidth=0.8)
     arm.set(ylabel="arm, deg", ylim=(-100.0, 100.0))
-    arm.legend(loc="lower left", ncols=3, framealpha=0.9)
+    arm.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, frameon=False)
     pendulum.set(ylabel="pendulum, deg")
     voltage.set(ylabel="voltage, V", xlabel="time, s")
     for axes in (arm, pendulum, voltage):
