@@ -21,6 +21,7 @@ TASKS = {
     "cartpole": "crbo_ros.tasks.gym:CartPole",
     "mountaincar": "crbo_ros.tasks.gym:MountainCar",
     "gym": "crbo_ros.tasks.gym:GymTask",
+    "tuning": "crbo_ros.tasks.tuning:Tuning",
 }
 METHODS = {
     "crbo": "crbo_ros.core.optimizer:Optimizer",

@@ -1,0 +1,164 @@
+"""A small process that puts things right when its parent dies, even by SIGKILL: tuned parameters back, an arm held.
+
+A killed process can do nothing any more. So a plant on somebody else's nodes starts this one beside itself, tells it
+through a pipe what to do in that case, and dismisses it at the end. The kernel closes the pipe whatever kills the
+parent; end of file without the dismissal means: act. The job is a function of a module of ours, by name, with JSON
+arguments, so that nothing has to be prepared when it counts.
+
+A lock file for each target (this machine, this user, this ROS domain) keeps two runners from tuning the same thing, and
+a restarted runner from starting before the old one's guardian has finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from crbo_ros.errors import PlantError
+
+DISMISSED = "dismissed\n"
+PATIENCE = 45.0  # s that a new guardian waits for an old one that is at work
+
+
+class Guardian:
+    """The parent's end. `job`: "module:function" and its JSON arguments; `target` names what is guarded."""
+
+    def __init__(self, target: str, job: str, arguments: dict[str, Any]) -> None:
+        order = {"target": target, "job": job, "arguments": arguments, "parent": os.getpid()}
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "crbo_ros.plants.guardian"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C or a group's end is for the parent, not for its guardian
+        )
+        self._send(json.dumps(order) + "\n")
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def wait_ready(self, timeout: float = PATIENCE + 15.0) -> None:
+        """Until it is on guard; PlantError if it cannot be."""
+        assert self._popen.stdout is not None
+        ready, _, _ = select.select([self._popen.stdout], [], [], timeout)
+        line = self._popen.stdout.readline().strip() if ready else f"no word within {timeout:g} s"
+        if line != "ready":
+            self.dismiss()
+            raise PlantError(f"the guardian that restores safe values is not on guard: {line or 'it ended at once'}")
+
+    def dismiss(self) -> None:
+        """All is well: it goes without acting."""
+        if self._popen.stdin is None or self._popen.stdin.closed:
+            return
+        self._send(DISMISSED)
+        with contextlib.suppress(OSError):
+            self._popen.stdin.close()
+        try:
+            self._popen.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+    def abandon(self) -> None:
+        """Let it act now, while this process goes its way."""
+        with contextlib.suppress(OSError):
+            if self._popen.stdin is not None:
+                self._popen.stdin.close()
+
+    def _send(self, text: str) -> None:
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):  # it is gone; wait_ready says so
+            self._popen.stdin.write(text)
+            self._popen.stdin.flush()
+
+
+# -- the guardian's own process ------------------------------------------------------------------------
+
+
+def lock_path(target: str) -> Path:
+    domain = os.environ.get("ROS_DOMAIN_ID", "0")
+    name = hashlib.sha256(f"{domain} {target}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"crbo_ros-{os.getuid()}-{name}.lock"
+
+
+def take_lock(path: Path, parent: int, patience: float) -> tuple[TextIO | None, str]:
+    """(the locked file, "") or (None, why not). Waits only for the guardian of a parent that is gone."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            if holder.isdigit() and int(holder) != parent and _lives(int(holder)):
+                return None, f"process {holder} on this machine is at work on the same target; one at a time"
+            if time.monotonic() > deadline:
+                return None, f"the guardian of process {holder or '?'}, which is gone, is still at work"
+            time.sleep(0.1)
+    file.seek(0)
+    file.truncate()
+    file.write(str(parent))
+    file.flush()
+    return file, ""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def say(text: str) -> None:
+    """To the parent's log, if that is still there."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"guardian: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)  # only the parent's word or its death counts
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    order = json.loads(line)
+    lock, why = take_lock(lock_path(order["target"]), order["parent"], PATIENCE)
+    with contextlib.suppress(OSError):
+        print("ready" if lock else why, flush=True)
+    if lock is None:
+        return 1
+    module, function = order["job"].split(":")
+    act = getattr(import_module(module), function)  # now, not when it counts
+    if sys.stdin.readline() == DISMISSED:
+        return 0
+    say(f"process {order['parent']} died; putting things right")
+    try:
+        act(say=say, **order["arguments"])
+    except Exception as error:  # the last line of defence: say what happened, whatever it was
+        say(f"FAILED: {type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

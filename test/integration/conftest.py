@@ -1,0 +1,91 @@
+"""A ROS domain for each test, processes that end with it, and the parameters of a running node."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_count = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def domain():
+    """A ROS domain of this module's own, set in the environment of this process and of what it starts."""
+    pytest.importorskip("rclpy")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("ROS_DOMAIN_ID", str(20 + (7 * os.getpid() + next(_count)) % 80))
+    patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    patch.setenv("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")  # killed processes would leave shared memory behind
+    yield int(os.environ["ROS_DOMAIN_ID"])
+    patch.undo()
+
+
+class Running:
+    """A process of ours with its output in a file."""
+
+    def __init__(self, command, log):
+        self.log = log
+        with open(log, "w") as out:
+            self.popen = subprocess.Popen(
+                command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def output(self):
+        return Path(self.log).read_text()
+
+    def wait_for(self, text, timeout=30.0):
+        assert until(lambda: text in self.output or self.popen.poll() is not None, timeout), self.output
+        assert text in self.output, self.output
+
+    def end(self, number=signal.SIGINT, timeout=15.0):
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            return self.popen.wait()
+
+
+def until(condition, timeout, pause=0.05):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(pause)
+    return False
+
+
+@pytest.fixture(scope="module")
+def start(domain, tmp_path_factory):
+    """start("examples/pid_plant.py", ...): a Python script as a process that ends with the module's tests."""
+    running = []
+
+    def begin(*command, interpreter=True):
+        log = tmp_path_factory.mktemp("log") / "output.txt"
+        words = [sys.executable, *map(str, command)] if interpreter else list(map(str, command))
+        running.append(Running(words, log))
+        return running[-1]
+
+    yield begin
+    for process in reversed(running):
+        process.end()
+
+
+@pytest.fixture(scope="module")
+def values(domain):
+    """values(node, names): what a node's parameters are now."""
+    from crbo_ros.plants.ros_link import RosLink
+    from crbo_ros.plants.ros_parameters import read
+
+    link = RosLink("look")
+    link.open()
+    yield lambda node, names: [value for _, value in read(link, {node: list(names)})[node].values()]
+    link.close()
