@@ -40,6 +40,7 @@ class Answer:
     retry_after: float = 0.0
     proposal: Proposal | None = None
     expires: float = 0.0
+    alarm: bool = False  # a person should know
 
 
 class Experiment:
@@ -168,7 +169,7 @@ class Experiment:
             )  # fmt: skip
         except StoreError as error:
             self.message = str(error)
-            return Answer(WAIT, f"the proposal could not be stored: {error}", 1.0)
+            return Answer(WAIT, f"the proposal could not be stored: {error}", 1.0, alarm=True)
         self._unsaved = None
         return Answer(OK, proposal=proposal, expires=now + self.expiry)
 

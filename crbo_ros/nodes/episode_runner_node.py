@@ -21,7 +21,7 @@ from crbo_ros.core.gate import HELD, Gate
 from crbo_ros.core.records import APPROVED, FAILED, REFUSED, STOPPED, VETOED, Episode, Verdict, new_uid
 from crbo_ros.core.spool import Spool
 from crbo_ros.core.types import theta_hash
-from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.nodes import base, convert, parameters, qos
 from crbo_ros.registry import make_task
 from crbo_ros.tasks.base import Outcome, Task
@@ -283,7 +283,15 @@ class EpisodeRunnerNode(base.ManagedNode):
             max_jitter=float(statistics.get("max_jitter", 0.0)),
             stamp=time.time(),
         )
-        self.spool.add(episode)
+        while True:
+            try:
+                self.spool.add(episode)
+                break
+            except StoreError as error:  # the plant is safe; the result waits in memory for room on the disk
+                self.get_logger().error(f"the result of proposal {proposal.id} cannot be kept: {error}")
+                self._set(Status.ERROR, str(error))
+                if self._quit.wait(1.0):
+                    return
         message = convert.episode_to_msg(episode)
         self._returns.publish(message)
         self._recent = [*self._recent[-2:], message] if episode.counts else self._recent

@@ -171,6 +171,8 @@ class OptimizerNode(base.ManagedNode):
                 self._proposal.publish(response.proposal)
         if answer.status == REFUSED:
             self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
+        elif answer.alarm:
+            self.get_logger().error(answer.reason)
         self._changed.set()
         return response
 

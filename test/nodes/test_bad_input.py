@@ -1,0 +1,192 @@
+"""Bad input over real services and topics: refused with a reason that names the field, the data set untouched."""
+
+import math
+import resource
+import time
+
+import numpy as np
+import pytest
+from ros_helpers import finished, open_store, wait_until
+
+from crbo_ros.core.types import theta_hash
+
+
+def ask(peer, request_id="q", runner="r", **fields):
+    from crbo_ros.srv import ProposePolicy
+
+    return peer.call(ProposePolicy, "propose_policy", runner=runner, request_id=request_id, **fields)
+
+
+def asked(peer, **fields):
+    """The first proposal, once the optimizer is active."""
+    answers = []
+    wait_until(lambda: answers.append(ask(peer, **fields)) or answers[-1].status == answers[-1].OK, 30, "a proposal")
+    return answers[-1].proposal
+
+
+def result(proposal, **change):
+    from crbo_ros.msg import EpisodeReturn
+
+    fields = {
+        "experiment_uid": proposal.experiment_uid, "proposal_id": proposal.id, "episode_uid": "u", "runner": "r",
+        "theta": proposal.theta, "outcome": EpisodeReturn.COMPLETED, "value": 0.5,
+    }  # fmt: skip
+    return EpisodeReturn(**{**fields, **change})
+
+
+def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(toy_graph, peer):
+    from crbo_ros.msg import EpisodeReturn
+    from crbo_ros.nodes import qos
+    from crbo_ros.srv import AcknowledgeEpisode
+
+    graph = toy_graph(only=("optimizer",))
+    topic = peer.publisher(EpisodeReturn, "episode_return", qos.HISTORY)
+    with graph:
+        proposal = asked(peer)
+        bad = {
+            "value": [{"value": math.nan}, {"value": math.inf}],
+            "theta": [{"theta": [0.4]}, {"theta": [math.nan] * 3}, {"theta": []}],
+            "proposal_id": [{"proposal_id": 99}],
+            "outcome": [{"outcome": 0}, {"outcome": 77}],
+            "experiment_uid": [{"experiment_uid": "another"}, {"experiment_uid": ""}],
+            "episode_uid": [{"episode_uid": ""}],
+        }
+        for field, changes in bad.items():
+            for change in changes:
+                topic.publish(result(proposal, **change))
+                answer = peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=result(proposal, **change))
+                assert answer.status == answer.REFUSED, change
+                assert answer.reason.startswith(field), answer.reason
+        assert open_store(graph).episodes() == []
+        answer = peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=result(proposal))
+        assert answer.status == answer.ACCEPTED
+        answer = peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=result(proposal))
+        assert answer.status == answer.DUPLICATE
+        answer = peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=result(proposal, episode_uid="v"))
+        assert (answer.status, "already ended" in answer.reason) == (answer.REFUSED, True)
+        assert ask(peer, runner="").status == 3
+        assert ask(peer, "n", experiment_uid="another").status == 3
+        later = ask(peer, "n").proposal
+        topic.publish(result(later, episode_uid="by topic"))  # a foreign runner may simply publish
+        wait_until(lambda: len(open_store(graph).episodes()) == 2, 10, "the return from the topic")
+
+
+def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
+    from crbo_ros.msg import Proposal, SafetyVerdict
+    from crbo_ros.srv import CheckRollout
+
+    with toy_graph(only=("safety_monitor",)):
+
+        def verdict(theta, hash=None, uid="e"):
+            proposal = Proposal(experiment_uid=uid, id=0, theta=theta, theta_hash=hash or theta_hash(theta))
+            return peer.call(CheckRollout, "check_rollout", proposal=proposal, runner="r").verdict
+
+        wait_until(lambda: verdict([0.4] * 3).status == SafetyVerdict.APPROVED, 20, "the approval of theta_0")
+        for theta, hash, uid, field in (
+            ([math.nan, 0.0, 0.0], None, "e", "theta"),
+            ([0.4] * 2, None, "e", "theta"),
+            ([0.4, 0.4, 1.7], None, "e", "theta"),
+            ([0.4, 0.4, 0.5], theta_hash([0.4] * 3), "e", "theta_hash"),
+            ([0.4] * 3, None, "another", "experiment_uid"),
+        ):
+            answer = verdict(theta, hash, uid)
+            assert answer.status == SafetyVerdict.VETOED
+            assert answer.reason.startswith(field)
+            assert answer.valid_for.sec == answer.valid_for.nanosec == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"proposal_id": 1}, {"theta_hash": "x"}, {"runner": "/other"}, {"experiment_uid": "x"}]
+)
+def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer, wrong):
+    impostor(peer, lambda verdict: [setattr(verdict, k, v) for k, v in wrong.items()])
+    graph = toy_graph(only=("optimizer", "episode_runner"))
+    with graph:
+        wait_until(lambda: any("discarded" in line for line in graph.said), 30, "the runner's word")
+        time.sleep(0.5)
+        assert graph.ledger.lines("start") == []
+
+
+def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer):
+    def spoil(verdict):
+        verdict.valid_for.sec, verdict.valid_for.nanosec = 0, 0
+
+    impostor(peer, spoil)
+    graph = toy_graph(only=("optimizer", "episode_runner"))
+    with graph:
+        wait_until(lambda: any("valid for 0 s" in line for line in graph.said), 30, "the runner's word")
+        time.sleep(0.5)
+        assert graph.ledger.lines("start") == []
+
+
+def impostor(peer, spoil):
+    """A monitor of the test's own that approves everything, after `spoil` has had its way with the verdict."""
+    from builtin_interfaces.msg import Duration
+
+    from crbo_ros.msg import SafetyHeartbeat, SafetyVerdict
+    from crbo_ros.nodes import qos
+    from crbo_ros.srv import CheckRollout
+
+    heartbeat = peer.publisher(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+    beat = SafetyHeartbeat(monitor_uid="impostor", armed=True)
+    peer.node.create_timer(0.05, lambda: heartbeat.publish(beat))
+
+    def check(request, response):
+        response.verdict = SafetyVerdict(
+            status=SafetyVerdict.APPROVED, verdict_id="v", monitor_uid="impostor",
+            experiment_uid=request.proposal.experiment_uid, proposal_id=request.proposal.id,
+            theta_hash=request.proposal.theta_hash, runner=request.runner, valid_for=Duration(sec=5),
+        )  # fmt: skip
+        spoil(response.verdict)
+        return response
+
+    peer.node.create_service(CheckRollout, "check_rollout", check)
+
+
+def test_two_optimizers_under_one_name_move_nothing(toy_graph):
+    one = toy_graph(only=("optimizer",), experiment="one")
+    two = toy_graph(experiment="two")
+    with one, two:
+        wait_until(lambda: any("2 nodes offer" in line for line in two.said), 30, "the runner's word")
+        assert two.ledger.lines("start") == []
+        one.end()
+        wait_until(lambda: finished(two), 30, "the end of the run that is left")
+    assert len(open_store(two).episodes()) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gamma": 1.7}, "gamma"),
+        ({"method": "nonsense"}, "no method is called 'nonsense'"),
+        ({"settings": "{gamma: 1}"}, "settings"),
+        ({"settings": '{"nonsense": 1}'}, "nonsense"),
+        ({"task": "nonsense"}, "no task is called 'nonsense'"),
+        ({"experiment": "a/b"}, "experiment"),
+        ({"experiments_dir": "/proc/nowhere"}, "cannot be used"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(toy_graph, change, said):
+    graph = toy_graph(only=("optimizer",), optimizer=change)
+    with graph:
+        wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
+        assert graph.processes["optimizer"].code == 1
+    assert any(said in line for line in graph.said), graph.said
+    assert not any("Traceback" in line for line in graph.said)
+
+
+def test_a_full_disk_stops_the_run_without_losing_an_episode_and_it_goes_on_when_there_is_room(toy_graph, peer):
+    graph = toy_graph(episodes=40, toy={"seconds": 0.02})
+    with graph:
+        wait_until(lambda: len(graph.ledger.lines("end")) >= 3, 30, "some episodes")
+        optimizer = graph.processes["optimizer"].pid
+        size = max(file.stat().st_size for file in graph.folder.glob("experiment.sqlite*"))
+        resource.prlimit(optimizer, resource.RLIMIT_FSIZE, (size + 4096, resource.RLIM_INFINITY))  # no file may grow
+        wait_until(lambda: any("could not be stored" in s or "not written" in s for s in graph.said), 30, "complaint")
+        assert graph.processes["optimizer"].code is None, "it died of a full disk"
+        resource.prlimit(optimizer, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        wait_until(lambda: finished(graph), 60, "the end")
+    episodes = open_store(graph).episodes()
+    assert len(episodes) == 40
+    ran = {(line["hash"], line["value"]) for line in graph.ledger.lines("end")}
+    assert {(theta_hash(np.array(e.theta)), e.value) for e in episodes} == ran
