@@ -54,9 +54,10 @@ class Outcome:
         return self.end in (COMPLETED, TERMINATED)
 
 
-# Called on every control step with (time in s, observation, action) where the plant is stepped one by one; a returned
-# string stops the episode with that reason. A simulation that runs an episode in one compiled call, in far less
-# than a control period of real time, calls it once before and once after.
+# Called on every control step, before its action is applied, with (time in s, observation, action) where the plant is
+# stepped one by one, and with time 0 during a start-up that moves it; a returned string stops the episode with that
+# reason. A simulation that runs an episode in one compiled call, in far less than a control period of real time, calls
+# it once before and once after.
 Watch = Callable[[float, Array, Array], "str | None"]
 
 
