@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
@@ -12,16 +13,23 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
 from crbo_ros.nodes.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNER, RUNNERS, Argument, graph
+from crbo_ros.registry import TASKS
 
 
 def describe(task: str, extra: tuple[Argument, ...] = ()) -> LaunchDescription:
-    """The graph of a task with its arguments declared. When the last runner has ended, the launch ends."""
+    """The graph of a task with its arguments declared. When the last runner has ended, the launch ends.
+
+    `extra` arguments become options of the task; env:=pendulum and the like choose the task of that name.
+    """
     arguments = (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL, *extra)
     declared = [DeclareLaunchArgument(a.name, default_value=a.default, description=a.description) for a in arguments]
 
     def start(context: LaunchContext) -> list[Any]:
         given = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
-        name = given.get("task") or task
+        options = {a.name: given.pop(a.name) for a in extra if given[a.name]}
+        name = options.pop("env") if options.get("env") in TASKS else task
+        if options:
+            given["task_options"] = json.dumps({**json.loads(given["task_options"] or "{}"), **options})
         actions: list[Any] = []
         running = set()
         for spec in graph(name, given):

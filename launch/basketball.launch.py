@@ -1,0 +1,7 @@
+"""ros2 launch crbo_ros basketball.launch.py episodes:=110 seed:=1"""
+
+from crbo_ros.nodes.launching import describe
+
+
+def generate_launch_description():
+    return describe("basketball")
