@@ -21,6 +21,8 @@ from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import MissingDependency
 from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init
 
+FIT_ITERATIONS = 75
+
 
 def import_botorch() -> Any:
     try:
@@ -71,8 +73,8 @@ class LogEI(Modelled):
         return Proposal(id, theta, "acquisition", self.outputs.back(mean[0]), self.outputs.scale * sigma[0])
 
     def _fit_model(self) -> Any:
-        from botorch.fit import fit_gpytorch_mll
         from botorch.models import SingleTaskGP
+        from botorch.optim.fit import fit_gpytorch_mll_scipy
         from gpytorch.mlls import ExactMarginalLogLikelihood
 
         _, torch = import_botorch()
@@ -80,7 +82,11 @@ class LogEI(Modelled):
         train = torch.as_tensor(X), torch.as_tensor(y)[:, None]
         model = SingleTaskGP(*train, outcome_transform=None)  # the returns are standardised already
         if len(y) > 1:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), max_attempts=2)
+            if self._model is not None:  # from the last fit: some ten times fewer iterations than from BoTorch's start
+                model.load_state_dict(self._model.state_dict())
+            mll = ExactMarginalLogLikelihood(model.likelihood, model)
+            mll.train()
+            fit_gpytorch_mll_scipy(mll, options={"maxiter": FIT_ITERATIONS})
         model.eval()
         return model
 

@@ -1,0 +1,142 @@
+"""What the methods are compared on: a space, a start and a return, by name ("furuta", "synthetic-5d"), and each
+method's settings there."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crbo_ros.core.space import Space
+from crbo_ros.registry import make_task
+
+Array = NDArray[np.float64]
+TASKS = ("basketball", "pendulum", "cartpole", "mountaincar", "furuta")
+# the exploration parameter of a method, and its value where the paper names none
+EXPLORATION = {"cma_es": ("sigma_0", 0.05), "turbo": ("length", 0.1), "local_bo": ("sigma_0", 0.05)}
+KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box), signal and noise variance
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What one rollout gave."""
+
+    value: float  # NaN unless it counts
+    end: str  # completed, terminated, stopped, failed
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task as the methods see it. `regret` (theta -> J* - J(theta)) where the optimum is known."""
+
+    name: str
+    space: Space
+    theta_0: Array
+    rollout: Callable[[Array, np.random.Generator], Episode]
+    regret: Callable[[Array], float] | None = None
+
+
+@lru_cache(maxsize=4)
+def synthetic_function(dim: int, seed: int) -> Any:
+    """Finding the optimum takes seconds: kept for the next method on the same function."""
+    from crbo_ros.bench.synthetic_functions import within_model
+
+    return within_model(dim, seed)
+
+
+@contextmanager
+def open_problem(name: str, seed: int) -> Iterator[Problem]:
+    """The problem of that name, its plant connected; "synthetic-2d" is function number `seed`."""
+    if name.startswith("synthetic-"):
+        function = synthetic_function(int(name.removeprefix("synthetic-").removesuffix("d")), seed)
+
+        def observe(theta: Array, rng: np.random.Generator) -> Episode:
+            return Episode(function.observe(theta, rng), "completed")
+
+        yield Problem(name, function.space, function.theta_0, observe, function.regret)
+        return
+    with make_task(name) as task:
+
+        def rollout(theta: Array, rng: np.random.Generator) -> Episode:
+            outcome = task.rollout(theta, rng)
+            return Episode(float(outcome.value) if outcome.counts else math.nan, outcome.end, outcome.reason)
+
+        yield Problem(name, task.space, task.theta_0, rollout)
+
+
+@lru_cache(maxsize=32)
+def task_facts(name: str) -> dict[str, Any]:
+    """A task's own numbers for the comparison, and a fingerprint of its policy and domain."""
+    if name.startswith("synthetic-"):
+        return {"gamma": None, "gammas": (), "exploration": {}, "episodes": 100, "fingerprint": "1"}
+    task = make_task(name)
+    parts = np.concatenate([task.theta_0, task.space.lower, task.space.upper])
+    return {
+        "gamma": task.gamma,
+        "gammas": tuple(task.gammas),
+        "exploration": dict(task.exploration),
+        "episodes": task.episodes,
+        "dim": task.dim,
+        "fingerprint": hashlib.sha256(parts.tobytes()).hexdigest()[:12],
+    }
+
+
+def main_setting(problem: str, method: str) -> tuple[str, dict[str, Any]]:
+    """(label, settings) with which a method enters the comparison: the paper's choice for the task where it names one.
+
+    The middle one of a task's study values is the paper's. CRBO has our preset with the task's gamma, as in `crbo run`;
+    "crbo-paper" is the paper's own setting of it.
+    """
+    facts = task_facts(problem)
+    if method == "crbo":
+        return "default", {"gamma": facts["gamma"]} if facts["gamma"] else {}
+    if method == "crbo-paper":
+        return "paper", {"preset": "paper", **({"gamma": facts["gamma"]} if facts["gamma"] else {})}
+    if method == "crbo-known":  # synthetic functions only: the model's hyperparameters are the function's own
+        return "known", {"hyperparameters": KNOWN, "fit": False, "scaling": False, "gamma": 0.6}
+    if method == "bo-known":  # raw returns: the centring that suits a global UCB best there
+        return "known", {"hyperparameters": KNOWN, "fit": False, "centering": "none"}
+    if method in EXPLORATION:
+        name, default = EXPLORATION[method]
+        values = facts["exploration"].get(method, ())
+        value = values[len(values) // 2] if values else default
+        return f"{name} {value:g}", {name: value}
+    return "default", {}
+
+
+def study_settings(problem: str, method: str) -> list[tuple[str, dict[str, Any]]]:
+    """The appendix's exploration-parameter study of a method on a task: (label, settings) each."""
+    facts = task_facts(problem)
+    if method in ("crbo", "crbo-paper"):
+        preset = {} if method == "crbo" else {"preset": "paper"}
+        word = "" if method == "crbo" else "paper, "
+        return [(f"{word}gamma {value:g}", {**preset, "gamma": value}) for value in facts["gammas"]]
+    if method not in EXPLORATION:
+        return []
+    name, _ = EXPLORATION[method]
+    return [(f"{name} {value:g}", {name: value}) for value in facts["exploration"].get(method, ())]
+
+
+def registry_name(method: str) -> str:
+    """crbo-paper -> crbo: what follows the dash is a setting."""
+    return method.split("-")[0]
+
+
+def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) -> str:
+    """Changes with the task's policy and domain, with the settings, and with what CRBO's presets make of them."""
+    text = repr((task_facts(problem)["fingerprint"], sorted(settings.items())))
+    if registry_name(method) == "crbo":
+        from crbo_ros.core.presets import make_hyperparameters, make_settings
+
+        resolved = make_settings(settings)
+        dim = int(problem[10:-1]) if problem.startswith("synthetic-") else task_facts(problem)["dim"]
+        text += repr((asdict(resolved), make_hyperparameters(resolved, dim)))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,170 @@
+"""docs/RESULTS.md from the results folder: our figures beside the paper's statements, task by task.
+
+Reads what the other benchmarks left in `--results`; a part that was not run is left out, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import Any
+
+from crbo_ros.bench import figures, statements
+from crbo_ros.bench.sweep import write_atomically
+from crbo_ros.bench.tables import load_main, markdown, number, quartiles, runs_table, write_results
+
+POLICY = {"basketball": ("basketball",), "gym": ("pendulum", "cartpole", "mountaincar"), "furuta": ("furuta",)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the benchmarks' results")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where RESULTS.md and images/results go")
+
+
+def run(args: argparse.Namespace) -> int:
+    images = args.docs / "images" / "results"
+    tables = {name: _policy(args.results / name, name, problems) for name, problems in POLICY.items()}
+    sections = [statements.INTRODUCTION, _provenance(args.results), _bars(args.results, tables)]
+    sections.append(_synthetic(args.results / "synthetic"))
+    sections.append(_file("The confidence region", args.results / "region", "region", statements.REGION))
+    for name, problems in POLICY.items():
+        sections += [_task(problem, tables[name], args.results / name) for problem in problems]
+        if tables[name] is not None:
+            sections.append(f"![{name}](images/results/{name}.png)")
+    trajectories = args.results / "furuta-trajectories"
+    sections.append(_file("Furuta: trajectories", trajectories, "furuta-trajectories", statements.TRAJECTORIES))
+    sections.append(_summary("Computation time", args.results / "time", statements.TIME))
+    sections.append(_summary("The worst-case bound", args.results / "bound", statements.BOUND))
+    text = "\n\n".join(part for part in sections if part) + "\n"
+    for name in (*POLICY, "synthetic", "region", "furuta-trajectories"):
+        picture = args.results / name / f"{name}.png"
+        if picture.exists():
+            images.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, images / picture.name)
+    write_atomically(args.docs / "RESULTS.md", text)
+    print(f"{args.docs / 'RESULTS.md'}: {len(text.splitlines())} lines")
+    return 0
+
+
+def _policy(folder: Path, name: str, problems: tuple[str, ...]) -> Any:
+    """The runs' table of a comparison, its figure drawn anew from all of today's runs; None if there are none."""
+    from crbo_ros.bench.policy import COLUMNS, METHODS, NOTES
+
+    records = load_main(folder)
+    records = [r for r in records if r["run"]["problem"] in problems and r["run"]["method"] in METHODS]
+    if not records:
+        return None
+    records = _longest(records)
+    records.sort(
+        key=lambda r: (problems.index(r["run"]["problem"]), METHODS.index(r["run"]["method"]), r["run"]["seed"])
+    )
+    episodes, runs = write_results(folder, records, f"{name}: policy search", COLUMNS, NOTES)
+    present = [problem for problem in problems if problem in set(runs["problem"])]
+    figures.save(figures.policy_figure(episodes, runs, present), folder / name)
+    return runs
+
+
+def _longest(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of runs with different budgets on a task, those with the longest."""
+    longest: dict[str, int] = {}
+    for record in records:
+        run = record["run"]
+        longest[run["problem"]] = max(longest.get(run["problem"], 0), run["episodes"])
+    return [record for record in records if record["run"]["episodes"] == longest[record["run"]["problem"]]]
+
+
+def _provenance(results: Path) -> str:
+    records = [record for folder in sorted(results.glob("*/")) for record in load_main(folder)]
+    if not records:
+        return "_No runs yet: `./crbo bench paper`._"
+    seeds = sorted({record["run"]["seed"] for record in records})
+    machine = records[-1]["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    loads = [record["machine"]["load"][0] for record in records]
+    return (
+        f"{len(records)} runs, seeds {seeds[0]} to {seeds[-1]} (presets were chosen on other seeds). "
+        f"{machine['processor']}, {machine['cores']} cores, load average {min(loads):.1f} to {max(loads):.1f} (other "
+        f"work shared the machine), Python {machine['python']}, {versions}. Medians [lower, upper quartile] "
+        "over repeats; the number of repeats is given with each. Slow methods have fewer of them."
+    )
+
+
+def _bars(results: Path, tables: dict[str, Any]) -> str:
+    """Where CRBO stands on each task."""
+    rows = [["task", "CRBO's average", "best other's", "CRBO first", "CRBO's J(theta*)", "best other's", "within 3 %"]]
+    for name, problems in POLICY.items():
+        for problem in problems:
+            runs = tables[name]
+            if runs is None or problem not in set(runs["problem"]):
+                rows.append([problem, *["not run"] * 6])
+                continue
+            rows.append([problem, *_standing(runs[runs["problem"] == problem])])
+    return f"## Where CRBO stands\n\n{statements.BARS}\n\n{markdown(rows)}"
+
+
+def _standing(runs: Any) -> list[str]:
+    medians = runs.groupby("method")[["average", "final"]].median()
+    if "crbo" not in medians.index:
+        return ["not run"] * 6
+    mine, others = medians.loc["crbo"], medians[~medians.index.str.startswith("crbo")]
+    row = []
+    for column in ("average", "final"):
+        if not len(others):
+            return ["not run"] * 6
+        rival = others[column].idxmax()
+        theirs = float(others[column].max())
+        row += [number(float(mine[column])), f"{number(theirs)} ({figures.label(rival)})"]
+        slack = 0.0 if column == "average" else 0.03 * abs(theirs)
+        row.append("yes" if mine[column] >= theirs - slack else "**no**")
+    return row
+
+
+def _task(problem: str, runs: Any, folder: Path) -> str:
+    title = f"## {problem.capitalize()}\n\n{statements.TASKS[problem]}"
+    if runs is None or problem not in set(runs["problem"]):
+        return f"{title}\n\n_Not run yet._"
+    runs = runs[runs["problem"] == problem]
+    rows = [["method", "setting", "repeats", "average observed return", "J(theta*)", "below J0 - 10 %", "ended early"]]
+    if runs["refused"].sum():
+        rows[0].append("refused")
+    for (method, setting), group in runs.groupby(["method", "setting"], sort=False):
+        columns = ["average", "final", "below", "terminated"] + (["refused"] if runs["refused"].sum() else [])
+        cells = [quartiles(group[c], 3 if c in ("average", "final") else 1) for c in columns]
+        rows.append([figures.label(method), setting, str(len(group)), *cells])
+    start = number(float(runs["start"].median()))
+    return f"{title}\n\nOurs, {runs['episodes'].max()} episodes, J(theta_0) = {start}:\n\n{markdown(rows)}"
+
+
+def _synthetic(folder: Path) -> str:
+    records = _longest(load_main(folder))
+    if not records:
+        return f"## Synthetic functions\n\n{statements.SYNTHETIC}\n\n_Not run yet._"
+    runs = runs_table(records)
+    rows = [["function", "method", "functions", "simple regret at 100 (2-D: 50)", "at the end", "average return"]]
+    for (problem, method), group in runs.groupby(["problem", "method"]):
+        cells = [quartiles(group[c]) for c in ("simple_regret_100", "simple_regret", "average")]
+        rows.append([problem, figures.label(method), str(len(group)), *cells])
+    verdict = ""
+    five = runs[runs["problem"] == "synthetic-5d"].groupby("method")["simple_regret_100"].median()
+    if {"crbo", "bo"} <= set(five.index):
+        ratio = five["bo"] / max(five["crbo"], 1e-300)
+        verdict = f"\n\nIn 5-D after 100 evaluations CRBO's median regret is {ratio:.3g} times below standard BO's."
+    picture = "\n\n![synthetic functions](images/results/synthetic.png)"
+    return f"## Synthetic functions\n\n{statements.SYNTHETIC}\n\n{markdown(rows)}{verdict}{picture}"
+
+
+def _file(title: str, folder: Path, name: str, statement: str) -> str:
+    """A section from NAME.csv and NAME.png."""
+    table = folder / f"{name}.csv"
+    if not table.exists():
+        return f"## {title}\n\n{statement}\n\n_Not run yet._"
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    return f"## {title}\n\n{statement}\n\n{markdown(rows)}\n\n![{name}](images/results/{name}.png)"
+
+
+def _summary(title: str, folder: Path, statement: str) -> str:
+    """A section from summary.md, without its heading."""
+    path = folder / "summary.md"
+    body = path.read_text().split("\n", 1)[1].strip() if path.exists() else "_Not run yet._"
+    return f"## {title}\n\n{statement}\n\n{body}"

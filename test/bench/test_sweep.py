@@ -1,0 +1,136 @@
+"""Sweeps: finished runs are not repeated, a killed one leaves nothing half-written, tables say what the runs did."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from crbo_ros.bench import problems, sweep, tables
+from crbo_ros.bench.problems import Episode, Problem
+from crbo_ros.bench.sweep import Run
+from crbo_ros.core.space import Space
+from crbo_ros.errors import InvalidInput
+
+
+@pytest.fixture
+def bowl(monkeypatch):
+    """A problem whose return falls with the distance from 0.3, and which refuses what is far away."""
+    from contextlib import contextmanager
+
+    counts = {"opened": 0}
+
+    @contextmanager
+    def open_bowl(name, seed):
+        counts["opened"] += 1
+
+        def rollout(theta, rng):
+            if theta[1] > 0.6:
+                return Episode(math.nan, "failed", "too far")
+            return Episode(1.0 - float(np.sum((theta - 0.3) ** 2)) + 1e-3 * rng.standard_normal(), "completed")
+
+        yield Problem(name, Space([0.0, 0.0], [1.0, 1.0]), np.array([0.5, 0.5]), rollout)
+
+    facts = {"gamma": 0.5, "gammas": (0.3,), "exploration": {}, "episodes": 10, "dim": 2, "fingerprint": "x"}
+    monkeypatch.setattr(sweep, "open_problem", open_bowl)
+    monkeypatch.setattr(problems, "task_facts", lambda name: facts)
+    return counts
+
+
+def plan(repeats=2):
+    return [
+        Run("bowl", method, *setting, 8, {})
+        for repeat in range(repeats)
+        for method, setting in (("cma_es", ("default", 7 + repeat)), ("bo", ("default", 7 + repeat)))
+    ]
+
+
+def test_finished_runs_are_not_repeated(bowl, tmp_path):
+    first = sweep.sweep(plan(1), tmp_path)
+    assert len(first) == 2
+    assert bowl["opened"] == 2
+    assert len(sweep.sweep(plan(2), tmp_path)) == 4
+    assert bowl["opened"] == 4
+
+
+def test_a_run_that_dies_leaves_no_file_and_is_run_again(bowl, tmp_path, monkeypatch):
+    whole = sweep.play
+
+    def dies(run):
+        if run.method == "bo":
+            raise KeyboardInterrupt
+        return whole(run)
+
+    monkeypatch.setattr(sweep, "play", dies)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep(plan(1), tmp_path)
+    assert [path.name.split(".")[1] for path in (tmp_path / "runs").iterdir()] == ["cma_es"]
+    monkeypatch.setattr(sweep, "play", whole)
+    assert len(sweep.sweep(plan(1), tmp_path)) == 2
+    assert not list((tmp_path / "runs").glob("*.tmp"))
+
+
+def test_no_run_is_started_after_the_time_limit(bowl, tmp_path):
+    assert sweep.sweep(plan(1), tmp_path, minutes=0.0) == []
+    assert bowl["opened"] == 0
+
+
+def test_the_same_run_gives_the_same_record(bowl):
+    runs = [sweep.play(plan(1)[1]) for _ in range(2)]
+    assert [row["return"] for row in runs[0]["rows"]] == [row["return"] for row in runs[1]["rows"]]
+    assert runs[0]["final"] == runs[1]["final"]
+    assert len(runs[0]["final"]) == 10
+
+
+def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
+    run = Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.5})
+    name = run.file
+    assert Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.6}).file != name
+    from crbo_ros.core import presets
+
+    monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "default": {"beta": 1.5}})
+    assert run.file != name
+
+
+def test_refused_episodes_count_towards_the_budget_and_not_the_average(bowl):
+    record = sweep.play(Run("bowl", "bo", "default", 3, 12, {}))
+    refused = [row for row in record["rows"] if row["end"] == "failed"]
+    assert refused
+    row = tables.runs_table([record]).iloc[0]
+    assert row["episodes"] == 12
+    assert row["refused"] == len(refused)
+    values = [r["return"] for r in record["rows"] if r["return"] is not None]
+    assert row["average"] == pytest.approx(np.mean(values))
+    episodes = tables.episodes_table([record])
+    assert episodes["average"].iloc[-1] == pytest.approx(np.mean(values))
+    assert episodes["best"].iloc[-1] == max(values)
+
+
+def test_records_are_plain_json_and_bounds_are_scored(bowl, tmp_path):
+    (path,) = sweep.sweep([Run("bowl", "crbo", "default", 1, 8, {})], tmp_path)
+    record = json.loads(path.read_text())
+    pairs = [(r["return"], r["worst_case"]) for r in record["rows"] if r["worst_case"] is not None]
+    row = tables.runs_table([record]).iloc[0]
+    assert row["coverage"] == np.mean([value >= bound for value, bound in pairs])
+    assert len(record["kept"]["8"]) == 2
+
+
+def test_an_unknown_backend_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="carrier_pigeon"):
+        sweep.sweep([], tmp_path, jobs=2, backend="carrier_pigeon")
+
+
+@pytest.mark.slow
+def test_parallel_processes_give_the_same_as_one(tmp_path):
+    runs = [Run("furuta", "cma_es", "sigma_0 0.05", seed, 6, {"sigma_0": 0.05}) for seed in (1, 2)]
+    one = [json.loads(p.read_text()) for p in sweep.sweep(runs, tmp_path / "one")]
+    two = [json.loads(p.read_text()) for p in sweep.sweep(runs, tmp_path / "two", jobs=2)]
+    for a, b in zip(one, two, strict=True):
+        assert [row["return"] for row in a["rows"]] == [row["return"] for row in b["rows"]]
+
+
+def test_median_and_quartiles_are_written_for_people():
+    assert tables.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == "3.000 [2.000, 4.000]"
+    assert tables.quartiles([2e-5]) == "2.0e-05 [2.0e-05, 2.0e-05]"
+    assert tables.quartiles([math.nan]) == "-"
+    assert tables.markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
