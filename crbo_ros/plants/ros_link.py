@@ -147,15 +147,24 @@ def fill(message: Any, fields: dict[str, Any], where: str = "") -> Any:
             continue
         if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             value = [fill(_entry(types[name], path), entry, f"{path}[{i}]") for i, entry in enumerate(value)]
-        elif isinstance(value, list) and re.match(r"(sequence<)?(double|float)", types[name]):
-            value = [float(entry) for entry in value]
-        elif isinstance(current, float) and isinstance(value, int):
-            value = float(value)
-        try:
-            setattr(message, name, value)
-        except (AssertionError, TypeError, ValueError, OverflowError):
-            raise InvalidInput(f"{path}: {value!r} is not a {types[name]}") from None
+        else:
+            value = _plain(value, types[name], path)
+        setattr(message, name, value)
     return message
+
+
+def _plain(value: Any, declared: str, path: str) -> Any:
+    """A plain value as a field of the declared type takes it; rclpy itself does not look before it is too late."""
+    match = re.fullmatch(r"sequence<(.+?)(?:, \d+)?>|(.+)\[(\d+)\]", declared)
+    if match:
+        if not isinstance(value, list) or (match[3] and len(value) != int(match[3])):
+            raise InvalidInput(f"{path}: {value!r} is not a {declared}")
+        return [_plain(entry, match[1] or match[2], path) for entry in value]
+    kinds = {"bool": ("boolean",), "int": ("int", "uint", "float", "double"), "float": ("float", "double")}
+    wanted = kinds.get(type(value).__name__, ("string", "wstring"))
+    if not isinstance(value, (bool, int, float, str)) or not declared.startswith(wanted):
+        raise InvalidInput(f"{path}: {value!r} is not a {declared}")
+    return float(value) if declared.startswith(("float", "double")) else value
 
 
 def _entry(declared: str, path: str) -> Any:
