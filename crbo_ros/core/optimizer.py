@@ -172,15 +172,7 @@ class Optimizer(AskTell):
 
     def _acquire(self, id: int, X: Array, y: Array) -> Proposal:
         """The acquisition's maximiser over the region; gamma shrinks until the worst case respects J_min."""
-        gamma, n = self.gamma_in_force, len(self.surrogate.y)
-        effort = 1.0 if n <= 300 else 0.5 if n <= 700 else 0.25
-        search = Search(
-            self.settings.acquisition,
-            self.settings.beta,
-            samples=max(128, int(effort * self.settings.samples)),
-            chains=max(32, int(effort * self.settings.samples) // 4),
-            starts=self.settings.starts,
-        )
+        gamma, search = self.gamma_in_force, self._search()
         for attempt in range(8):
             region = ConfidenceRegion(self.surrogate, gamma, compensate=self.settings.compensate_noise)
             found = propose(region, search, self.rng(2, id, attempt))
@@ -201,6 +193,21 @@ class Optimizer(AskTell):
             )
         reason = "; ".join(part for part in (found.reason, reason) if part)
         return self._finish(id, x, found.kind, reason, region, X, y, estimate)
+
+    def _search(self) -> Search:
+        """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""
+        n, settings, high = len(self.surrogate.y), self.settings, self.space.dim > 20
+        share = (0.5 if high else 1.0) * (1.0 if n <= 300 else 0.5 if n <= 700 else 0.25)
+        samples = max(128, int(share * settings.samples))
+        return Search(
+            settings.acquisition,
+            settings.beta,
+            samples=samples,
+            chains=max(32, samples // 4),
+            starts=settings.starts,
+            max_evaluations=40 if high else 60,
+            tolerance=1e-5 if high else 1e-7,
+        )
 
     def _subset(self, found: Found) -> Array:
         """The points over which the gradient's maximum is taken: the proposal and some 256 samples of the region."""
@@ -293,11 +300,7 @@ class Optimizer(AskTell):
     def _fit(self, X: Array, y: Array) -> None:
         targets = self._targets(y)
         if self.settings.fit and len(y) > 1:
-            if self.settings.fit_around_mean:
-                self.surrogate.fit(X, targets - float(np.mean(targets)))
-                self.surrogate.condition(X, targets)
-            else:
-                self.surrogate.fit(X, targets)
+            self.surrogate.fit(X, targets, float(np.mean(targets)) if self.settings.fit_around_mean else 0.0)
         else:
             self.surrogate.condition(X, targets)
         self._current = len(y)

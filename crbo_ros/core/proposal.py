@@ -32,6 +32,7 @@ class Search:
     chains: int = 256
     starts: int = 2
     max_evaluations: int = 60
+    tolerance: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
     if region.threshold >= 1.0:  # the whole box (standard BO): no walk needed
         samples = rng.random((steps * search.chains, region.dim))
     else:
-        samples = hit_and_run(region, starts, steps, rng)
+        # a line through a region of many dimensions is mostly outside: draws over its whole length would be wasted
+        samples = hit_and_run(region, starts, steps, rng, tries=4 if region.dim <= 10 else 1)
     candidates = np.vstack([samples, surrogate.X[region.data_inside]])
     mean, variance = surrogate.posterior(candidates)
     sigma = np.sqrt(variance)
@@ -97,7 +99,12 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
     for i in ranked[: search.starts]:
         try:
             result = maximise(
-                problem, candidates[i], radius=radius, margin=margin, max_evaluations=search.max_evaluations
+                problem,
+                candidates[i],
+                radius=radius,
+                margin=margin,
+                max_evaluations=search.max_evaluations,
+                tolerance=search.tolerance,
             )
         except (FloatingPointError, np.linalg.LinAlgError, ValueError) as error:
             reason = f"polish failed ({error}); best sample instead"

@@ -19,6 +19,7 @@ from crbo_ros.core.kernels import Array
 
 Evaluation = tuple[float, Array, float, Array]  # f, gradient of f, c, gradient of c
 Problem = Callable[[Array], Evaluation]
+Pair = tuple[Array, Array, float, float]  # step, gradient change, their product, and that over the change squared
 
 
 @dataclass(frozen=True)
@@ -28,48 +29,59 @@ class Result:
     evaluations: int
 
 
-def _inverse_times(v: Array, pairs: list[tuple[Array, Array]], free: Array, scale: float) -> Array:
-    """H v by the two-loop recursion, restricted to the free variables (0/1 mask)."""
-    q, kept = v * free, []
-    for s, y in reversed(pairs):
-        sm, ym = s * free, y * free
-        curvature = float(sm @ ym)
-        if curvature > 1e-10 * float(sm @ sm) ** 0.5 * float(ym @ ym) ** 0.5 and curvature > 0.0:
-            a = float(sm @ q) / curvature
-            q = q - a * ym
-            kept.append((sm, ym, curvature, a))
-    if kept:
-        sm, ym, curvature, _ = kept[0]
-        q = q * (curvature / float(ym @ ym))
-    else:
-        q = q * scale
-    for sm, ym, curvature, a in reversed(kept):
-        q = q + (a - float(ym @ q) / curvature) * sm
-    return q * free
+def _inverse_times(v: Array, pairs: list[Pair], scale: float) -> Array:
+    """H v by the two-loop recursion; scale * v without any pair."""
+    if not pairs:
+        return scale * v
+    q, factors = v, []
+    for s, y, curvature, _ in reversed(pairs):
+        a = s.dot(q) / curvature
+        q = q - a * y
+        factors.append(a)
+    q = q * pairs[-1][3]
+    for (s, y, curvature, _), a in zip(pairs, reversed(factors), strict=True):
+        q = q + (a - y.dot(q) / curvature) * s
+    return q
 
 
-def _direction(
-    x: Array, now: Evaluation, pairs: list[tuple[Array, Array]], radius: float, margin: float
-) -> tuple[Array, float]:
+def _restrict(pairs: list[Pair], free: Array) -> list[Pair]:
+    """The pairs in the free variables (0/1 mask), without those whose curvature is lost."""
+    kept = []
+    for s, y, _, _ in pairs:
+        pair = _pair(s * free, y * free)
+        if pair is not None:
+            kept.append(pair)
+    return kept
+
+
+def _pair(s: Array, y: Array) -> Pair | None:
+    """(s, y, s.y, s.y / y.y), or None without enough positive curvature."""
+    curvature, yy = float(s.dot(y)), float(y.dot(y))
+    if curvature <= 1e-10 * float(s.dot(s)) ** 0.5 * yy**0.5 or yy == 0.0:
+        return None
+    return s, y, curvature, curvature / yy
+
+
+def _direction(x: Array, now: Evaluation, pairs: list[Pair], radius: float, margin: float) -> tuple[Array, float]:
     """The quadratic program's step p (d,) and multiplier lambda >= 0."""
     _, g, c, h = now
-    p, multiplier = np.zeros_like(x), 0.0
-    free = np.ones_like(x)
+    multiplier = 0.0
     for _ in range(6):  # variables at a bound that the step pushes outwards drop out
-        size = float(np.linalg.norm(g * free))
+        size = float(g.dot(g)) ** 0.5
         scale = radius / size if size > 0.0 else 0.0
-        p, multiplier = _inverse_times(g, pairs, free, scale), 0.0
+        p, multiplier = _inverse_times(g, pairs, scale), 0.0
         room = c - margin
-        if float(h @ p) + room < 0.0:
-            Hh = _inverse_times(h, pairs, free, scale)
-            bend = float(h @ Hh)
+        if float(h.dot(p)) + room < 0.0:
+            Hh = _inverse_times(h, pairs, scale)
+            bend = float(h.dot(Hh))
             if bend > 0.0:
-                multiplier = -(room + float(h @ p)) / bend
+                multiplier = -(room + float(h.dot(p))) / bend
                 p = p + multiplier * Hh
         blocked = ((x <= 0.0) & (p < 0.0)) | ((x >= 1.0) & (p > 0.0))
-        if not np.any(blocked & (free > 0.0)):
+        if not blocked.any():
             break
-        free = np.where(blocked, 0.0, free)
+        free = np.where(blocked, 0.0, 1.0)
+        g, h, pairs = g * free, h * free, _restrict(pairs, free)
     length = float(np.linalg.norm(p))
     if length > radius:
         p = p * (radius / length)
@@ -107,7 +119,7 @@ def maximise(
     a point with c < 0 or outside the box, nor one worse than the start.
     """
     now, used = problem(x), 1
-    pairs: list[tuple[Array, Array]] = []
+    pairs: list[Pair] = []
     small, smallest = 0, 1e-7 * radius
     while used < max_evaluations and radius > smallest:
         p, multiplier = _direction(x, now, pairs, radius, margin)
@@ -119,8 +131,9 @@ def maximise(
         gain = new[0] - now[0]
         change = -(new[1] - now[1]) - multiplier * (new[3] - now[3])  # of the (negated) Lagrangian's gradient
         s = z - x
-        if float(s @ change) > 1e-12 * float(s @ s) ** 0.5 * float(change @ change) ** 0.5:
-            pairs = [*pairs[-(memory - 1) :], (s, change)]
+        pair = _pair(s, change)
+        if pair is not None:
+            pairs = [*pairs[-(memory - 1) :], pair]
         if new[2] < 0.0 or not gain > 0.0:
             radius = 0.3 * min(length, radius)
             continue

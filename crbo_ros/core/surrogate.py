@@ -84,7 +84,7 @@ class Surrogate(Protocol):
     def signal_variance(self) -> float: ...
     @property
     def noise_variance(self) -> float: ...
-    def fit(self, X: Array, y: Array) -> None: ...
+    def fit(self, X: Array, y: Array, around: float = 0.0) -> None: ...
     def condition(self, X: Array, y: Array) -> None: ...
     def add(self, x: Array, y: float) -> None: ...
     def posterior(self, P: Array) -> tuple[Array, Array]: ...
@@ -172,17 +172,17 @@ class ClosedForm:
         prior, prior_gradient = self._log_prior(h)
         return value + prior, gradient + prior_gradient
 
-    def fit(self, X: Array, y: Array, max_iterations: int = 50) -> None:
-        """MAP hyperparameters, started where they stand; then the posterior given (X, y)."""
+    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> None:
+        """MAP hyperparameters of y - around, started where they stand; then the posterior given (X, y)."""
         S = squared_distances(X, X) if not self.ard else np.zeros((0, 0))
+        z = y - around
 
         def negative(h: Array) -> tuple[float, Array]:
-            value, gradient = self.log_posterior(h, S, X, y)
+            value, gradient = self.log_posterior(h, S, X, z)
             return -value, -gradient
 
         bounds = self._bounds()
         low, high = np.array(bounds).T
-        # a Gauss-Newton-like scale for the step: one unit in log coordinates is a factor e, never step further at first
         result = minimize(
             negative,
             np.clip(self.h, low, high),

@@ -139,9 +139,9 @@ class GPyTorch:
             value = value + prior.log_prob(closure(module)).sum()
         return value
 
-    def fit(self, X: Array, y: Array, max_iterations: int = 50) -> None:
-        """MAP by L-BFGS-B over the raw parameters, started where they stand."""
-        self._set_data(X, y)
+    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> None:
+        """MAP of y - around by L-BFGS-B over the raw parameters, started where they stand; then condition on (X, y)."""
+        self._set_data(X, y - around)
         start = self.get_parameters()
 
         def negative(raw: Array) -> tuple[float, Array]:
