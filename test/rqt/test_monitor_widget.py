@@ -1,0 +1,201 @@
+"""The monitor's widget on a real Qt, offscreen, with values from a list instead of ROS."""
+
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from crbo_ros.core.records import Episode, Verdict
+from crbo_ros.report.colors import OUTCOME_COLORS
+from crbo_ros.rqt.values import Answer, Heartbeat, Presence, Proposed, State
+
+UID, MONITOR = "experiment", "monitor"
+HERE = Presence("/furuta", True, True, True, ("/furuta", "/other"))
+
+
+class Client:
+    """What the widget needs of a client."""
+
+    def __init__(self):
+        self.values, self.calls, self.namespaces = [], [], []
+
+    def poll(self):
+        values, self.values = self.values, []
+        return values
+
+    def call(self, button, proposal_id=0, theta_hash=""):
+        self.calls.append((button, proposal_id, theta_hash))
+
+    def set_namespace(self, text):
+        self.namespaces.append(text)
+
+
+def state(word="running"):
+    return State("furuta", UID, "furuta", "crbo", word, best_id=3, best_mean=0.5, completed=4, budget=10)
+
+
+def episodes(count, first=0, outcome="completed", reason=""):
+    rng = np.random.default_rng(first)
+    found = []
+    for id in range(first, first + count):
+        bound = rng.uniform(0.0, 0.4)
+        found.append(Proposed(UID, id, f"hash {id}", "acquisition", worst_case=bound, gamma=0.4))
+        value = rng.uniform(0.4, 0.8) if outcome in ("completed", "terminated") else math.nan
+        found.append(Episode(f"episode {id}", UID, id, "r", np.zeros(2), outcome, value, reason, "", bound))
+    return found
+
+
+def verdict(id, status, stamp, reason="because"):
+    return Verdict(status, UID, id, f"hash {id}", "r", reason, MONITOR, stamp=stamp, worst_case=-0.3)
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+@pytest.fixture
+def widget(application, client):
+    from crbo_ros.rqt.widget import MonitorWidget
+
+    widget = MonitorWidget(client)
+    widget._timer.stop()  # the tests refresh
+    widget.resize(1200, 760)
+    widget.show()
+    yield widget
+    widget.close()
+
+
+def feed(widget, *values):
+    widget.client.values += values
+    widget.refresh()
+
+
+def click(widget, name):
+    from crbo_ros.rqt.qt import Qt
+
+    QtTest = pytest.importorskip("PySide6.QtTest")
+    QtTest.QTest.mouseClick(widget.buttons[name], Qt.MouseButton.LeftButton)
+
+
+def count_pixels(widget, color):
+    """Pixels of the window close to a colour."""
+    from crbo_ros.rqt.qt import QtGui
+
+    image = widget.grab().toImage().convertToFormat(QtGui.QImage.Format.Format_RGB32)
+    data = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.width(), 4)[:, :, 2::-1]
+    wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    return int(np.sum(np.all(np.abs(data.astype(int) - wanted) < 12, axis=2)))
+
+
+def test_every_button_asks_for_what_it_says(widget, client):
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), *episodes(1), verdict(1, "waiting", 1.0))
+    for name in ("stop", "pause", "approve"):
+        click(widget, name)
+    assert client.calls == [("stop", 0, ""), ("pause", 0, ""), ("approve", 1, "hash 1")]
+
+
+def test_stop_acts_on_the_first_press_even_before_anything_is_known(widget, client):
+    from crbo_ros.rqt.qt import Qt
+
+    QtTest = pytest.importorskip("PySide6.QtTest")
+    QtTest.QTest.mousePress(widget.buttons["stop"], Qt.MouseButton.LeftButton)
+    assert client.calls == [("stop", 0, "")]
+
+
+def test_buttons_are_enabled_only_when_they_apply(widget):
+    on = lambda: {name for name, button in widget.buttons.items() if button.isEnabled()}  # noqa: E731
+    assert on() == {"stop"}
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True))
+    assert on() == {"stop", "pause"}
+    feed(widget, state("paused"), Heartbeat(MONITOR, UID, False, "stop was called"))
+    assert on() == {"resume", "rearm"}
+    feed(widget, Heartbeat(MONITOR, UID, True), *episodes(1), verdict(1, "waiting", 1.0))
+    assert on() == {"stop", "resume", "approve", "reject"}
+
+
+def test_a_click_on_a_disabled_button_does_nothing(widget, client):
+    click(widget, "approve")
+    click(widget, "rearm")
+    assert client.calls == []
+
+
+def test_a_veto_is_shown_in_its_colour_with_its_reason(widget):
+    color = OUTCOME_COLORS["vetoed"]
+    feed(widget, HERE, state(), *episodes(5))
+    before = count_pixels(widget.plots, color)
+    feed(widget, verdict(5, "vetoed", 1.0, "worst case -0.3 is below the threshold 0.1"))
+    feed(widget, *episodes(1, 5, "vetoed", "worst case -0.3 is below the threshold 0.1"))
+    assert count_pixels(widget.plots, color) > before + 20
+    assert widget.verdict.text() == "vetoed: worst case -0.3 is below the threshold 0.1"
+    assert color in widget.verdict.styleSheet()
+
+
+def test_the_picture_is_not_blank_and_shows_every_kind_of_point(widget):
+    assert count_pixels(widget.plots, OUTCOME_COLORS["terminated"]) < 100  # the legend's only
+    feed(widget, HERE, state(), *episodes(30), *episodes(10, 30, "terminated"), *episodes(5, 40, "vetoed"))
+    for outcome in ("completed", "terminated", "vetoed"):
+        assert count_pixels(widget.plots, OUTCOME_COLORS[outcome]) > 150, outcome
+
+
+def test_the_table_follows_the_episodes(widget):
+    feed(widget, HERE, state(), *episodes(3))
+    feed(widget, *episodes(1, 3, "stopped", "stop was called"))
+    texts = [[widget.episodes.data(widget.episodes.index(r, c)) for c in range(6)] for r in range(4)]
+    assert [row[0] for row in texts] == ["0", "1", "2", "3"]
+    assert texts[3][1:4] == ["acquisition", "stopped", "–"]
+    assert texts[3][5] == "stop was called"
+
+
+def test_answers_are_told(widget):
+    feed(widget, Answer("pause", False, "cannot pause: finished"))
+    assert widget.message.text() == "pause: not done: cannot pause: finished"
+
+
+def test_another_namespace_starts_afresh(widget, client):
+    feed(widget, HERE, state(), *episodes(3))
+    assert [widget.namespace.itemText(i) for i in range(3)] == ["", "/furuta", "/other"]
+    widget.set_namespace("/other")
+    assert client.namespaces == ["/other"]
+    assert widget.episodes.rowCount() == 0
+    assert widget.figures.text() == "waiting for an optimizer ..."
+
+
+def test_a_thousand_episodes_are_updated_within_50_ms(widget, application):
+    feed(widget, HERE, state(), *episodes(1000))
+    application.processEvents()
+    seconds = []
+    for id in range(1000, 1010):
+        start = time.process_time()  # CPU time: other processes of the machine are not our lag
+        feed(widget, *episodes(1, id))
+        application.processEvents()
+        seconds.append(time.process_time() - start)
+    assert sorted(seconds)[2] < 0.050
+    assert widget.episodes.rowCount() == 1010
+
+
+def test_matplotlib_draws_the_same_where_pyqtgraph_is_missing(application, client, monkeypatch):
+    from crbo_ros.rqt import plots, widget
+
+    monkeypatch.setitem(sys.modules, "pyqtgraph", None)
+    window = widget.MonitorWidget(client)
+    window._timer.stop()
+    assert isinstance(window.plots, plots.MatplotlibPlots)
+    window.resize(1200, 760)
+    window.show()
+    feed(window, HERE, state(), *episodes(30), *episodes(10, 30, "terminated"), *episodes(5, 40, "vetoed"))
+    application.processEvents()
+    for outcome in ("completed", "terminated", "vetoed"):
+        assert count_pixels(window.plots, OUTCOME_COLORS[outcome]) > 50, outcome
+    window.close()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="None is immortal from Python 3.12 on")
+def test_the_binding_keeps_its_references(widget):
+    """PySide6 6.12.0 lost one reference to None with every call, and ended in a crash after some minutes."""
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        widget.figures.setEnabled(True)
+    assert sys.getrefcount(None) > before - 500
