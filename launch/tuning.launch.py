@@ -1,8 +1,8 @@
 """ros2 launch crbo_ros tuning.launch.py config:=/path/to/pid.yaml episodes:=40"""
 
-from crbo_ros.nodes.graph import Argument
+from crbo_ros.nodes.graph import TASK_OPTIONS
 from crbo_ros.nodes.launching import describe
 
 
 def generate_launch_description():
-    return describe("tuning", extra=(Argument("config", "YAML file of what is tuned, and how (docs/INTEGRATION.md)"),))
+    return describe("tuning", extra=TASK_OPTIONS)

@@ -22,29 +22,33 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.nodes.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNERS, NodeSpec, graph
+from crbo_ros.nodes.graph import (
+    ARGUMENTS,
+    CONFIG,
+    LOG_LEVEL,
+    NAMESPACE,
+    RUNNERS,
+    TASK_OPTIONS,
+    NodeSpec,
+    graph,
+    with_task_options,
+)
 
-SUGAR = {"env": "gymnasium environment (task gym)", "weights": "policy file (task gym)", "config": "YAML (task tuning)"}
+OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
+FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
-    for argument in (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL):
+    for argument in OPTIONS:
         option = "--" + argument.name.replace("_", "-")
         parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description)
-    for name, help in SUGAR.items():
-        parser.add_argument(f"--{name}", help=help)
     parser.add_argument("--evaluate", type=int, default=10, help="rollouts of the best policy at the end (simulations)")
     parser.add_argument("--no-report", action="store_true", help="do not draw report.html and report.png")
 
 
 def run(args: argparse.Namespace) -> int:
-    given = {a.name: str(getattr(args, a.name)) for a in (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)}
-    sugar = {name: getattr(args, name) for name in SUGAR if getattr(args, name)}
-    if sugar:
-        options = json.loads(given["task_options"] or "{}")
-        sugar.update({k: str(Path(v).resolve()) for k, v in sugar.items() if k != "env"})
-        given["task_options"] = json.dumps({**options, **sugar})
+    given = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
     given["experiments_dir"] = str(Path(given["experiments_dir"] or "experiments").resolve())
     specs = graph(args.task, given)
     experiment = specs[0].parameters["experiment"]
@@ -69,14 +73,19 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
     with Graph(specs, namespace=namespace, log_level=log_level, say=screen.say) as processes:
         with Watcher(namespace) as watcher:
             ended: dict[str, int] = {}
+            finished = math.inf
             while not interrupted.wait(0.1):
                 screen.status(watcher.line())
                 ended = {p.spec.name: p.code for p in processes.processes.values() if p.code is not None}
                 runners = processes.of("episode_runner")
                 if any(ended.values()) or len(ended) > len([p for p in runners if p.code is not None]):
                     break
-                if all(p.code is not None for p in runners):
+                if runners and all(p.code is not None for p in runners):
                     break
+                if not runners and watcher.over:
+                    finished = min(finished, time.monotonic())
+                    if time.monotonic() > finished + FAREWELL:
+                        break
             screen.status(watcher.line())
         screen.close()
         codes = processes.end()
@@ -103,7 +112,7 @@ def _conclude(args: argparse.Namespace, given: dict[str, str], folder: Path) -> 
     best = json.loads((folder / "best.json").read_text())
     print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
-    if args.evaluate > 0:
+    if args.evaluate > 0 and args.task != "custom":
         try:
             options = json.loads(given["task_options"] or "{}")
             task = make_task(args.task, given["plant"] or None, **options)

@@ -5,6 +5,7 @@ Plain data without ROS. Parameters come from config/<task>.yaml; arguments that 
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +46,14 @@ ARGUMENTS = (
     Argument("experiments_dir", "where experiments are kept", ALL),
     Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
 )
+# Short words for task_options.
+TASK_OPTIONS = (
+    Argument("env", "gymnasium environment (task gym)"),
+    Argument("weights", "policy file (task gym)"),
+    Argument("config", "YAML file (tasks tuning and arm)"),
+)
 # Arguments about the graph itself.
-RUNNERS = Argument("runners", "number of episode runners", type=int, default="1")
+RUNNERS = Argument("runners", "number of episode runners (default: 1; task custom: 0, bring your own)", type=int)
 NAMESPACE = Argument("namespace", "ROS namespace of all nodes")
 CONFIG = Argument("params_file", "parameter file (default: the package's config/TASK.yaml)")
 LOG_LEVEL = Argument("log_level", "debug, info, warn, error", default="info")
@@ -84,8 +91,24 @@ def config_file(task: str) -> Path:
     raise InvalidInput(f"no config for a task {task!r}; there are: {', '.join(known)}")
 
 
+def with_task_options(given: dict[str, str]) -> dict[str, str]:
+    """The arguments with env, weights and config (files: by their full path) moved into task_options."""
+    words = {argument.name for argument in TASK_OPTIONS}
+    found = {name: given[name] for name in sorted(words) if given.get(name)}
+    found |= {name: str(Path(found[name]).expanduser().resolve()) for name in ("weights", "config") if name in found}
+    rest = {name: text for name, text in given.items() if name not in words}
+    if found:
+        try:
+            options = json.loads(given.get("task_options") or "{}")
+        except ValueError as error:
+            raise InvalidInput(f"task_options: not JSON ({error})") from None
+        rest["task_options"] = json.dumps({**options, **found})
+    return rest
+
+
 def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
     """The nodes for a task, from arguments as text (empty or missing: the config file's value)."""
+    given = with_task_options(given)
     file = Path(given[CONFIG.name]).expanduser() if given.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
@@ -98,9 +121,9 @@ def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
         method, seed = given.get("method") or "crbo", given.get("seed") or "1"
         for node in ALL:
             values[node]["experiment"] = f"{task}-{method}-s{seed}"
-    runners = parse(RUNNERS, given.get(RUNNERS.name) or RUNNERS.default)
-    if not 1 <= runners <= 64:
-        raise InvalidInput(f"runners: {runners} is not from 1 to 64")
+    runners = parse(RUNNERS, given.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
+    if not 0 <= runners <= 64:
+        raise InvalidInput(f"runners: {runners} is not from 0 to 64")
     names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
     nodes = [(OPTIMIZER, OPTIMIZER), (MONITOR, MONITOR), *((RUNNER, name) for name in names)]
     return [NodeSpec(executable, name, file, values[executable]) for executable, name in nodes]

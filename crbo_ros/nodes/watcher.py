@@ -65,6 +65,12 @@ class Watcher:
     def _on_return(self, message: msg.EpisodeReturn) -> None:
         self.returns[message.episode_uid] = message
 
+    @property
+    def over(self) -> bool:
+        """Whether the optimizer has nothing more to propose."""
+        over = (msg.OptimizerState.FINISHED, msg.OptimizerState.EXHAUSTED)
+        return self.state is not None and self.state.state in over
+
     def line(self) -> str:
         """One line about where the run stands."""
         from crbo_ros.commands.run import bar, eta

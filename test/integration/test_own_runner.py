@@ -1,0 +1,87 @@
+"""Bring your own runner: the example in plain rclpy and crbo_ros.client, against the real optimizer and monitor."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+pytestmark = pytest.mark.ros
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def graph(start, tmp_path):
+    """graph(episodes): `crbo run custom`, which has no runner of ours; namespace /own."""
+
+    def begin(episodes, *options):
+        words = ["run", "custom", "--namespace", "own", "--episodes", episodes, "--experiments-dir", tmp_path]
+        return start("-m", "crbo_ros.cli", *words, "--experiment", "own", "--no-report", *options)
+
+    return begin
+
+
+def test_the_example_has_at_most_60_lines_and_none_of_our_python():
+    text = (ROOT / "examples" / "own_runner.py").read_text()
+    assert len(text.splitlines()) <= 60
+    imported = re.findall(r"^(?:from|import) (crbo_ros\S*)", text, re.MULTILINE)
+    assert sorted(imported) == ["crbo_ros.msg", "crbo_ros.srv"]
+
+
+def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
+    run = graph(12)
+    own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", "__ns:=/own")
+    assert own.popen.wait(90) == 0, own.output
+    assert run.popen.wait(60) == 0, run.output
+    assert "all 12 episodes are done" in own.output
+    best = json.loads((tmp_path / "own" / "best.json").read_text())
+    assert best["observed"] > -0.26 + 0.05  # theta_0 gives -0.26
+    np.testing.assert_allclose(json.loads(re.search(r"best: (\[.*?\])", own.output)[1]), best["theta"], atol=6e-4)
+    assert "episodes   12" in run.output
+
+
+def test_the_client_runs_the_protocol_in_ten_lines(graph, tmp_path):
+    from crbo_ros.client import Client
+
+    run = graph(8)
+    seen = []
+    with Client("mine", namespace="own", folder=tmp_path) as client:
+        for trial in client:
+            assert trial.may_go_on()
+            seen.append(trial)
+            if trial.id == 2:
+                trial.failed("the gripper jammed")
+            elif trial.id != 4:  # (4: no word counts as failed)
+                trial.done(-float(np.sum((trial.theta - 0.7) ** 2)))
+    assert [trial.id for trial in seen] == list(range(10))  # 8 completed and 2 failed
+    assert seen[0].kind == "start"
+    assert client.best is not None
+    assert client.why_done == "all 8 episodes are done"
+    assert run.popen.wait(60) == 0, run.output
+    best = json.loads((tmp_path / "own" / "best.json").read_text())
+    np.testing.assert_array_equal(client.best, best["theta"])
+
+
+@pytest.mark.slow
+def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(graph, tmp_path, start):
+    from std_srvs.srv import Trigger
+
+    from crbo_ros.client import Client
+
+    run = graph(4)
+    client = Client("mine", namespace="own", folder=tmp_path)
+    first = next(iter(client))
+    assert first.id == 0
+    answer = client.link.call("std_srvs/srv/Trigger", "/own/stop", Trigger.Request(), 10.0)
+    assert answer.success
+    assert client.link.wait(lambda: not first.may_go_on(), 5.0)
+    assert "stop was called" in first.stop_reason()
+    client.link.call("std_srvs/srv/Trigger", "/own/rearm", Trigger.Request(), 10.0)
+    client.close()  # without a word about the trial, as if killed
+    with Client("mine", namespace="own", folder=tmp_path) as client:
+        again = [(trial.id, trial.theta, trial.done(-1.0 - trial.id)) for trial in client]
+    assert [id for id, *_ in again] == [0, 1, 2, 3]
+    np.testing.assert_array_equal(again[0][1], first.theta)
+    assert run.popen.wait(60) == 0, run.output
