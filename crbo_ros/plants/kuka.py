@@ -34,6 +34,7 @@ GRASP = (0.0, 0.0, 0.12)  # ball centre in the flange's frame, m
 FLANGE = 6  # index of the last link
 BOARD = (0.01, 0.22, 0.15)  # half extents, m
 BOARD_GAP = 0.05  # between rim and board, m
+PANE = (0.70, 0.76, 0.88, 1.0)  # colour of the board
 FLOOR = -0.6  # height of the floor below the arm's foot, m
 
 
@@ -210,8 +211,8 @@ class Kuka(Plant):
 
     def _camera(self, aspect: float) -> tuple[Any, Any]:
         p = self._connected()
-        target = (0.35 * self.hoop[0], 0.5 * self.hoop[1], 0.55)
-        view = p.computeViewMatrixFromYawPitchRoll(target, 2.6, 24.0, -22.0, 0.0, 2)
+        target = (0.4 * self.hoop[0], 0.5 * self.hoop[1], 0.5)
+        view = p.computeViewMatrixFromYawPitchRoll(target, 2.6, -32.0, -24.0, 0.0, 2)
         return view, p.computeProjectionMatrixFOV(48.0, aspect, 0.1, 10.0)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -292,28 +293,28 @@ class Kuka(Plant):
             physicsClientId=client,
         )
         box = p.createCollisionShape(p.GEOM_BOX, halfExtents=BOARD, physicsClientId=client)
+        pane = p.createVisualShape(p.GEOM_BOX, halfExtents=BOARD, rgbaColor=PANE, physicsClientId=client)
         bodies = []
-        for shape, at in ((rim, (0.0, 0.0, 0.0)), (box, board)):
-            body = p.createMultiBody(0.0, shape, -1, np.add(self.hoop, at).tolist(), physicsClientId=client)
+        for shape, visual, at in ((rim, -1, (0.0, 0.0, 0.0)), (box, pane, board)):
+            body = p.createMultiBody(0.0, shape, visual, np.add(self.hoop, at).tolist(), physicsClientId=client)
             p.changeDynamics(body, -1, restitution=0.7, lateralFriction=0.5, physicsClientId=client)
             bodies.append(int(body))
         self._dress_hoop(ring, along, length, board)
         return tuple(bodies)
 
     def _dress_hoop(self, ring: list, along: list, length: float, board: tuple[float, float, float]) -> None:
-        """What is only to be seen: coloured rim, white board, grey pole. Without collision shapes it costs no time."""
+        """What is only to be seen: red rim, pole and pedestal. Without collision shapes it costs no time."""
         p, client = self._p, self.client
 
         def show(visual: int, at: ArrayLike, turn: Any = (0, 0, 0, 1)) -> None:
             p.createMultiBody(0.0, -1, visual, np.add(self.hoop, at).tolist(), turn, physicsClientId=client)
 
-        red, white, grey = (0.85, 0.1, 0.1, 1.0), (0.72, 0.78, 0.88, 1.0), (0.4, 0.4, 0.45, 1.0)
+        red, grey = (0.85, 0.1, 0.1, 1.0), (0.4, 0.4, 0.45, 1.0)
         piece = p.createVisualShape(
             p.GEOM_CYLINDER, radius=2.0 * RIM_TUBE, length=1.1 * length, rgbaColor=red, physicsClientId=client
         )
         for at, turn in zip(ring, along, strict=True):
             show(piece, at, turn)
-        show(p.createVisualShape(p.GEOM_BOX, halfExtents=BOARD, rgbaColor=white, physicsClientId=client), board)
         height = self.hoop[2] + board[2] - FLOOR
         pole = p.createVisualShape(
             p.GEOM_BOX, halfExtents=(0.02, 0.02, height / 2), rgbaColor=grey, physicsClientId=client
