@@ -1,8 +1,10 @@
 """A real Qt without a screen."""
 
+import importlib.util
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,18 @@ def until(application):
         return False
 
     return wait
+
+
+def _of_the_nodes(name):
+    """A module of test/nodes: its toy task and its fixtures for running graphs are used here as well."""
+    folder = Path(__file__).parents[1] / "nodes"
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(f"nodes_{name}", folder / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_nodes = _of_the_nodes("conftest")
+domain, toy_graph = _nodes.domain, _nodes.toy_graph

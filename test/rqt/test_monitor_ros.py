@@ -1,0 +1,163 @@
+"""The monitor on a real Qt against real nodes in real processes."""
+
+import threading
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.ros, pytest.mark.slow]
+
+
+@pytest.fixture
+def open_monitor(domain, application):
+    """open_monitor(namespace="") -> the widget on a real client, refreshed by its own timer."""
+    from crbo_ros.rqt.client import RosClient
+    from crbo_ros.rqt.widget import MonitorWidget
+
+    opened = []
+
+    def make(namespace=""):
+        client = RosClient(namespace)
+        client.__enter__()
+        widget = MonitorWidget(client, namespace)
+        widget.resize(1200, 760)
+        widget.show()
+        opened.append((widget, client))
+        return widget
+
+    yield make
+    for widget, client in opened:
+        widget.shutdown()
+        widget.close()
+        client.close()
+
+
+@pytest.fixture
+def press(until):
+    """press(widget, name): wait until a button is enabled, and click it once with the mouse."""
+    from crbo_ros.rqt.qt import Qt
+
+    QtTest = pytest.importorskip("PySide6.QtTest")
+
+    def click(widget, name, seconds=20.0):
+        assert until(widget.buttons[name].isEnabled, seconds), (
+            f"{name} was not enabled; {widget.states['monitor'].text()}"
+        )
+        QtTest.QTest.mouseClick(widget.buttons[name], Qt.MouseButton.LeftButton)
+
+    return click
+
+
+def shown(widget, outcome):
+    x, _ = widget.plots.points[outcome].getData()
+    return 0 if x is None else len(x)
+
+
+def outcomes(widget):
+    return [row.outcome for row in widget.model.rows]
+
+
+def test_the_curve_grows_with_each_episode_when_opened_before_the_nodes(open_monitor, toy_graph, until):
+    pytest.importorskip("pyqtgraph")
+    widget = open_monitor()
+    counts = []
+    with toy_graph(episodes=12, toy={"seconds": 0.3}):
+        assert until(lambda: counts.append(shown(widget, "completed")) or counts[-1] == 12, 40)
+        first = next(count for count in counts if count)  # what ran while the nodes were still finding each other
+        assert sorted(set(counts)) == [0, *range(first, 13)]
+        assert first < 12
+        assert until(lambda: "episode 12/12" in widget.figures.text(), 5)
+    assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
+
+
+def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_first_click(
+    open_monitor, toy_graph, until, press
+):
+    graph = toy_graph(episodes=50, toy={"seconds": 1.0})
+    graph.namespace = "lab"
+    with graph:
+        assert until(lambda: len(graph.ledger.lines("end")) >= 2, 40)
+        widget = open_monitor()
+        assert until(lambda: len(widget.model.rows) >= 3 and widget.states["runner"].text().startswith("running"), 20)
+        assert widget.namespace.lineEdit().placeholderText() == "automatic (/lab)"
+        assert outcomes(widget)[:2] == ["completed", "completed"]
+        press(widget, "stop")
+        called = time.time()
+        assert until(lambda: graph.ledger.lines("stopped"), 5), "the rollout was not stopped"
+        assert graph.ledger.lines("stopped")[0]["time"] - called < 0.5
+        assert until(lambda: "HELD" in widget.states["monitor"].text(), 5)
+        assert until(lambda: "stopped" in outcomes(widget), 5)
+        moved = len(graph.ledger.lines("start"))
+        press(widget, "rearm")
+        assert until(lambda: len(graph.ledger.lines("start")) > moved, 10), "nothing moved after re-arming"
+        press(widget, "pause")
+        assert until(lambda: widget.states["optimizer"].text().startswith("paused"), 10)
+        press(widget, "resume")
+        assert until(lambda: widget.states["optimizer"].text() == "running", 10)
+
+
+def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(open_monitor, toy_graph, until, press):
+    from crbo_ros.report.colors import OUTCOME_COLORS
+
+    with (graph := toy_graph(episodes=5, monitor={"require_operator": True})):
+        widget = open_monitor()
+        assert until(widget.buttons["approve"].isEnabled, 40)
+        assert "waits for the operator" in widget.verdict.text()
+        assert graph.ledger.lines("start") == []
+        press(widget, "approve")
+        assert until(lambda: outcomes(widget)[:1] == ["completed"], 10)
+        assert until(lambda: (row := widget.model.current()) is not None and row.id == 1, 10)
+        press(widget, "reject")
+        assert until(lambda: outcomes(widget)[1:2] == ["vetoed"], 10)
+        assert "rejected by the operator: from the monitor" in widget.model.rows[1].reason
+        index = widget.episodes.index(1, 2)
+        from crbo_ros.rqt.qt import Qt
+
+        color = widget.episodes.data(index, Qt.ItemDataRole.ForegroundRole).color().name().upper()
+        assert color == OUTCOME_COLORS["vetoed"].upper()
+        assert shown(widget, "vetoed") == 1
+        assert len(graph.ledger.lines("start")) == 1
+
+
+def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor, toy_graph, until):
+    graph = toy_graph(episodes=500, toy={"seconds": 0.2})
+    with graph:
+        widget = open_monitor("/")
+        assert until(lambda: outcomes(widget).count("completed") >= 2, 40)
+        graph.processes["safety_monitor"].kill()
+        assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
+        graph.start("safety_monitor")
+        assert until(lambda: widget.states["monitor"].text() == "armed", 20)
+        graph.processes["episode_runner"].kill()
+        graph.processes["optimizer"].kill()
+        assert until(lambda: widget.states["runner"].text() == "none", 10)
+        seen = outcomes(widget).count("completed")
+        graph.start("optimizer")
+        graph.start("episode_runner")
+        assert until(lambda: outcomes(widget).count("completed") >= seen + 2, 40)
+        ids = [row.id for row in widget.model.rows]
+        assert ids == sorted(set(ids))
+
+
+def test_ros_callbacks_are_never_on_the_qt_thread(open_monitor, toy_graph, until, monkeypatch):
+    from crbo_ros.rqt.client import RosClient
+
+    threads = set()
+    original = RosClient._on_message
+
+    def spy(self, translate, message):
+        threads.add(threading.current_thread())
+        original(self, translate, message)
+
+    monkeypatch.setattr(RosClient, "_on_message", spy)
+    with toy_graph(episodes=2):
+        widget = open_monitor()
+        assert until(lambda: len(widget.model.rows) >= 2, 40)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_a_stop_that_nobody_answers_is_told(open_monitor, until, press):
+    widget = open_monitor()
+    press(widget, "stop")
+    assert until(lambda: "/stop is offered by nobody" in widget.message.text(), 8)
