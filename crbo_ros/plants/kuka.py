@@ -123,10 +123,13 @@ class Kuka(Plant):
         self.advance(targets[:7], targets[7:])
         return self.observe()
 
-    def advance(self, positions: list[float], velocities: list[float]) -> None:
-        """`step` without checks and observation, for a trajectory that was checked as a whole."""
+    def advance(self, positions: list[float], velocities: list[float], *, remember: bool = True) -> None:
+        """`step` without checks and observation, for a trajectory that was checked as a whole.
+
+        A `release` between this step and the last needs `remember`; without it a step is 5 % cheaper.
+        """
         self._command(positions, velocities)
-        if self._constraint is not None:
+        if remember and self._constraint is not None:
             self._before = self._ball_state()
         self._p.stepSimulation(physicsClientId=self.client)
         if self.gui:

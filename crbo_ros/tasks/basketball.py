@@ -129,7 +129,9 @@ class Basketball(Task):
     def check_limits(self, theta: ArrayLike) -> iiwa_limits.Violation | None:
         """The first violation of the iiwa 7's limits by theta's trajectory, or None. Nothing moves."""
         self.connect()
-        trajectory = self.dmp.rollout(theta)
+        return self._violation(self.dmp.rollout(theta))
+
+    def _violation(self, trajectory: JointTrajectory) -> iiwa_limits.Violation | None:
         return iiwa_limits.check(trajectory) or iiwa_limits.check(trajectory, self.plant.torque(trajectory))
 
     def _episode(
@@ -143,10 +145,11 @@ class Basketball(Task):
         on_step: Callable[[float], None] | None = None,
     ) -> Outcome:
         """One throw. `linger`: s to go on after its result is certain (for films); on_step is called with the time."""
-        if violation := self.check_limits(theta):
+        self.connect()
+        trajectory, error = self.dmp.rollout(theta), self.plant._p.error
+        if violation := self._violation(trajectory):
             return Outcome(math.nan, FAILED, f"refused: {violation}")
-        throw = Throw(self.plant, self.dmp.rollout(theta), release, record)
-        error = self.plant._p.error
+        throw = Throw(self.plant, trajectory, release, record)
         try:
             while throw.time < self.episode_seconds and not throw.over(linger):
                 throw.step()
@@ -201,7 +204,7 @@ class Throw:
         self.steps += 1
         self.time = self.steps / self.plant.rate
         row = min(self.steps, len(self._positions) - 1)
-        self.plant.advance(self._positions[row], self._velocities[row])
+        self.plant.advance(self._positions[row], self._velocities[row], remember=self.steps == self.release_step)
         if self.steps == self.release_step:
             self.plant.release(self.late)
         if self.steps >= self.release_step and not self.plant.holding:

@@ -158,7 +158,7 @@ def test_jitter_of_the_release_makes_the_return_stochastic(task):
 
 
 def test_a_trajectory_beyond_the_limits_is_refused_before_it_runs(task, monkeypatch):
-    def moved(*_):
+    def moved(*_, **__):
         raise AssertionError("the arm moved")
 
     monkeypatch.setattr(task.plant, "advance", moved)
