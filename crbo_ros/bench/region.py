@@ -16,7 +16,7 @@ STAGES = (3, 10, 20, 50)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", type=int, default=1000, help="number of the function, and the optimizer's seed")
+    parser.add_argument("--seed", type=int, default=5000, help="number of the function, and the optimizer's seed")
     parser.add_argument("--gamma", type=float, default=0.6, help="confidence parameter")
     parser.add_argument("--out", type=Path, default=Path("results") / "region", help="folder of the results")
     parser.add_argument("--quick", action="store_true", help="up to n = 20 only")

@@ -25,7 +25,7 @@ import numpy as np
 from crbo_ros.bench.problems import open_problem, registry_name, settings_fingerprint
 from crbo_ros.errors import Exhausted, InvalidInput, MissingDependency
 
-SEED = 1000  # of repeat 0; presets were chosen on other seeds
+SEED = 5000  # of repeat 0; presets and tasks were chosen on seeds below 2000
 FINAL_ROLLOUTS = 10  # for J(theta*), as in the paper
 CHECKPOINTS = (40, 100)  # episodes after which the recommended policy is kept, besides the last
 
