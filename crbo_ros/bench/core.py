@@ -15,6 +15,7 @@ import argparse
 import json
 import time as clock
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -169,10 +170,13 @@ def inside(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 # -- synthetic and coverage -------------------------------------------------------------------------------------------
 
 
+cached_function = lru_cache(maxsize=4)(within_model)  # the jobs of one function follow each other
+
+
 def synthetic_run(job: tuple[str, str, dict[str, Any], int, int, int]) -> dict[str, Any]:
     """One method on one function: regret after each evaluation, bounds and returns."""
     label, name, settings, dim, episodes, seed = job
-    function, rng = within_model(dim, seed), np.random.default_rng([seed, 1])
+    function, rng = cached_function(dim, seed), np.random.default_rng([seed, 1])
     method = make_method(name, function.space, function.theta_0, seed=seed, **settings)
     regrets, values, bounds, papers = [], [], [], []
     started = clock.process_time()

@@ -34,6 +34,7 @@ from crbo_ros.core.surrogate import ClosedForm, Outputs, Surrogate
 from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import Exhausted
 
+RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to learn
 SMALLEST = 0.05  # gamma in force never falls below this share of gamma
 
 
@@ -176,6 +177,11 @@ class Optimizer(AskTell):
         for attempt in range(8):
             region = ConfidenceRegion(self.surrogate, gamma, compensate=self.settings.compensate_noise)
             found = propose(region, search, self.rng(2, id, attempt))
+            if self._settled(region, found, id):
+                found = replace(
+                    propose(region, replace(search, beta=RESTLESS * search.beta), self.rng(3, id, attempt)),
+                    reason="settled: exploring",
+                )
             estimate = self._estimate(X, y, self._subset(found))
             value = lip.worst_case(found.x, X, y, estimate.noise, estimate.lipschitz)[0]
             if self.j_min is None or value >= self.j_min or not len(self._completed):
@@ -193,6 +199,17 @@ class Optimizer(AskTell):
             )
         reason = "; ".join(part for part in (found.reason, reason) if part)
         return self._finish(id, x, found.kind, reason, region, X, y, estimate)
+
+    def _settled(self, region: ConfidenceRegion, found: Found, id: int) -> bool:
+        """Whether this is the third proposal's turn and UCB promises next to nothing over the best policy's mean.
+
+        Next to nothing: 2 % of beta gamma sigma_f, the most that uncertainty can promise inside the region.
+        """
+        if not (self.settings.restless and self.settings.acquisition == "ucb" and id % 3 == 0):
+            return False
+        mean, variance = self.surrogate.posterior(found.x[None])
+        gain = float(mean[0]) + self.settings.beta * math.sqrt(float(variance[0])) - float(np.max(region.data_mean))
+        return gain < 0.02 * self.settings.beta * region.gamma * math.sqrt(region.sf2)
 
     def _search(self) -> Search:
         """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""

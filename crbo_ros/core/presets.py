@@ -9,6 +9,7 @@ centred
 2. Priors that scale with the dimension and do not let noise explain everything (`default_hyperparameters`).
 3. The region does not close under noise (`confidence_region`).
 4. The initial directions are mutually orthogonal.
+5. Where UCB would evaluate the same optimum over and over, every third proposal explores the region's edge instead.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Settings:
     gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
     samples: int = 1024  # hit-and-run samples a proposal
     starts: int = 2  # polished starts a proposal
+    restless: bool = True  # UCB: every third proposal that has nothing left to learn explores instead
     fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
     hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
     surrogate: str = "closed_form"  # or "gpytorch"
@@ -97,7 +99,13 @@ class Settings:
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "paper": {"gamma": 0.6, "orthogonal_init": False, "compensate_noise": False, "fit_around_mean": False},
+    "paper": {
+        "gamma": 0.6,
+        "orthogonal_init": False,
+        "compensate_noise": False,
+        "fit_around_mean": False,
+        "restless": False,
+    },
 }
 
 
