@@ -220,7 +220,7 @@ class Pendulum(_Adapted):
 class CartPole(_Adapted):
     """CartPole-v1, d = 130: balance the pole with the cart in the centre. r_t = max(0, 1 - |x| / 1 m) / 500.
 
-    The agent (training/cartpole.py; a selected one, stopped early) lets the cart drift off: J(theta_0) = 0.232,
+    The agent (training/cartpole.py; a selected one, stopped early) lets the cart drift away: J(theta_0) = 0.232,
     standard deviation 0.051 from start to start (500 starts). Reachable: 0.98 and 0.97, sd 0.01, by CMA-ES with 4,000
     episodes (two seeds). The paper's agent starts at 0.21.
     """

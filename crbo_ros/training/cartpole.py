@@ -1,7 +1,7 @@
 """`./crbo train cartpole`: the agent that the cartpole task starts from; the defaults make data/cartpole.npz.
 
 A selected agent, stopped early: fully trained ones stay near the centre already and leave no room for the new reward.
-Of seeds 0 to 5 and 10, looked at every 2,048 steps, this is one that balances while the cart drifts off the track.
+Of seeds 0 to 5 and 10, looked at every 2,048 steps, this one balances while the cart drifts away from the centre.
 """
 
 from __future__ import annotations
