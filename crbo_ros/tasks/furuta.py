@@ -6,7 +6,8 @@ episode ends early when the pendulum tips over, the arm leaves its range, or som
 until then counts. The paper's alpha is the arm; in gym-brt alpha is the pendulum. Here they are called by name.
 
 Figures on `stand_in`. theta_0: 0.642, standard deviation between start states 0.004 (1,000 episodes, none fell).
-Room: CMA-ES (sigma_0 0.05, 2,500 episodes, 2 runs) found policies that average 0.922 and 0.920 over 50 fresh starts;
+Room: CMA-ES (sigma_0 0.05, 2,500 episodes, 2 runs) ended at policies that average 0.922 (its final mean) and 0.920 (its
+best episode's) over 50 fresh starts, the better of the two kinds chosen on those starts;
 there the standard deviation is 0.005 to 0.03, and what one episode promised (0.93) may average 0.89 only. On `nominal`
 theta_0 earns 0.684.
 """
