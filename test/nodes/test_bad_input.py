@@ -107,6 +107,7 @@ def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer
         assert graph.ledger.lines("start") == []
 
 
+@pytest.mark.slow
 def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer):
     def spoil(verdict):
         verdict.valid_for.sec, verdict.valid_for.nanosec = 0, 0
@@ -143,6 +144,7 @@ def impostor(peer, spoil):
     peer.node.create_service(CheckRollout, "check_rollout", check)
 
 
+@pytest.mark.slow
 def test_two_optimizers_under_one_name_move_nothing(toy_graph):
     one = toy_graph(only=("optimizer",), experiment="one")
     two = toy_graph(experiment="two")
@@ -154,6 +156,7 @@ def test_two_optimizers_under_one_name_move_nothing(toy_graph):
     assert len(open_store(two).episodes()) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -175,6 +178,7 @@ def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(toy
     assert not any("Traceback" in line for line in graph.said)
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_without_losing_an_episode_and_it_goes_on_when_there_is_room(toy_graph, peer):
     graph = toy_graph(episodes=40, toy={"seconds": 0.02})
     with graph:

@@ -30,6 +30,7 @@ def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with
     assert graph.ledger.lines()[-1]["event"] == "safe"
 
 
+@pytest.mark.slow
 def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
     graph = toy_graph(episodes=12, runners=2, toy={"seconds": 0.05})
     run_to_end(graph)
@@ -74,6 +75,7 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy
     assert store.episodes()[0].outcome == "stopped"
 
 
+@pytest.mark.slow
 def test_a_stop_outlives_the_monitor(toy_graph, peer):
     from std_srvs.srv import Trigger
 
@@ -103,6 +105,7 @@ def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_
     assert [e.outcome for e in open_store(graph).episodes()] == ["completed"]
 
 
+@pytest.mark.slow
 def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph, peer):
     from crbo_ros.srv import ReviewProposal
 
@@ -118,6 +121,7 @@ def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph,
         assert not peer.call(ReviewProposal, "review_proposal", proposal_id=7, approve=True).accepted
 
 
+@pytest.mark.slow
 def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_ends_with_that_reason(toy_graph):
     graph = toy_graph(episodes=5, monitor={"j_min": 0.72})  # theta_0 returns about 0.73: nothing can be bounded above
     codes = run_to_end(graph, 90)
@@ -129,6 +133,7 @@ def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_en
     assert len(graph.ledger.lines("start")) == sum(e.counts for e in store.episodes())
 
 
+@pytest.mark.slow
 def test_a_plant_that_keeps_failing_ends_the_run_with_its_reason_and_exit_code_1(toy_graph):
     graph = toy_graph(episodes=5, toy={"fail_after": 2}, runner={"max_failures": 3})
     codes = run_to_end(graph)
@@ -137,6 +142,7 @@ def test_a_plant_that_keeps_failing_ends_the_run_with_its_reason_and_exit_code_1
     assert [e.outcome for e in open_store(graph).episodes()] == ["completed"] * 2 + ["failed"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["optimizer", "safety_monitor", "episode_runner"])
 def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(toy_graph, peer, name):
     from lifecycle_msgs.msg import Transition
