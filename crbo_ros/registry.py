@@ -22,6 +22,7 @@ TASKS = {
     "mountaincar": "crbo_ros.tasks.gym:MountainCar",
     "gym": "crbo_ros.tasks.gym:GymTask",
     "tuning": "crbo_ros.tasks.tuning:Tuning",
+    "arm": "crbo_ros.tasks.arm:Arm",
 }
 METHODS = {
     "crbo": "crbo_ros.core.optimizer:Optimizer",

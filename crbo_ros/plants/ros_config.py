@@ -11,7 +11,7 @@ from typing import Any
 
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
-from crbo_ros.yaml_section import Section, read_yaml
+from crbo_ros.yaml_section import Missing, Section, read_yaml
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -131,7 +131,7 @@ def _tuned(section: Section) -> Tuned:
         raise section.error(f"{start:g} is outside [{lower:g}, {upper:g}]", "start")
     if log and lower <= 0.0:
         raise section.error(f"{lower:g}: a log scale needs bounds above 0", "lower")
-    return Tuned(_absolute(section, "node"), section.text("name"), lower, upper, start, log)
+    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log)
 
 
 def read_episode(section: Section) -> EpisodeConfig:
@@ -163,7 +163,7 @@ def read_return(section: Section, has_answer: bool) -> ReturnConfig:
     if chosen == ["topic"]:
         return ReturnConfig(
             field,
-            _absolute(section, "topic"),
+            absolute_name(section, "topic"),
             _interface(section, "type", "msg"),
             section.text("aggregate", choices=tuple(AGGREGATES)),
             section.number("settle", 0.1, minimum=0.0),
@@ -172,7 +172,7 @@ def read_return(section: Section, has_answer: bool) -> ReturnConfig:
         )
     if chosen == ["service"]:
         call = Call(
-            "service", _absolute(section, "service"), _interface(section, "type", "srv"), section.plain("request")
+            "service", absolute_name(section, "service"), _interface(section, "type", "srv"), section.plain("request")
         )
         return ReturnConfig(field, service=call, negate=negate)
     if not section.flag("answer") or not has_answer:
@@ -185,15 +185,18 @@ def _call(section: Section, kinds: tuple[str, ...]) -> Call:
     if len(chosen) != 1:
         raise section.error(f"needs exactly one of {', '.join(kinds)}; there are: {', '.join(section.names)}")
     kind = chosen[0]
-    name = _absolute(section, kind)
+    name = absolute_name(section, kind)
     if kind == "action":
         return Call(kind, name, _interface(section, "type", "action"), section.plain("goal"))
     default = None if section.has("type") else "std_srvs/srv/Trigger"
     return Call(kind, name, default or _interface(section, "type", "srv"), section.plain("request"))
 
 
-def _absolute(section: Section, name: str) -> str:
-    text = section.text(name)
+def absolute_name(section: Section, name: str, default: Any = Missing) -> str:
+    """A ROS name that does not depend on a namespace: the runner has one of its own."""
+    text = section.text(name, default)
+    if text is default:
+        return text
     if not re.fullmatch(r"(/[A-Za-z_]\w*)+", text):
         raise section.error(f"{text!r} is not an absolute ROS name, such as /arm/controller", name)
     return text

@@ -1,0 +1,167 @@
+"""A movement of an arm behind ros2_control, improved by trial: a DMP to its joint_trajectory_controller.
+
+    ./crbo run arm --config examples/arm.yaml --episodes 30
+
+theta is the primitive's forcing weights and goals (policies/dmp.py), theta_0 a demonstration (`crbo demo`) or a
+straight movement. The return comes from your own nodes, as in the tuning task. The file's form: docs/INTEGRATION.md.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crbo_ros.core.space import Space
+from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.plants.joint_trajectory import ArmLimits, JointTrajectoryArm, Tolerance, minimum_jerk, slowed, to_rest
+from crbo_ros.plants.ros_config import absolute_name, read_gamma, read_return
+from crbo_ros.plants.ros_episode import RosReturn
+from crbo_ros.plants.ros_link import Stopped
+from crbo_ros.policies.dmp import DMP
+from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch
+from crbo_ros.yaml_section import Section, read_yaml
+
+RATE = 100.0  # Hz, of the planned trajectory
+
+
+class Arm(Task):
+    """`config`: the YAML file.
+
+    A trajectory that is too fast is slowed down by up to `stretch`; one that violates the limits all the same is
+    refused before anything is sent.
+    """
+
+    name = "arm"
+    plants = ("joint_trajectory",)
+    episodes = 50
+
+    def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
+        super().__init__(plant)
+        if config is None:
+            raise InvalidInput("task arm needs a YAML file: --config FILE (see examples/arm.yaml)")
+        root = read_yaml(config)
+        limits = read_limits(root)
+        self.dmp, forcing, goal = read_policy(root.required("policy"), limits, Path(config).parent)
+        self.return_seconds = root.number("return_seconds", 2.0, positive=True)
+        self.stretch = root.number("stretch", 1.0, minimum=1.0)
+        self.gamma = read_gamma(root)
+        returns = read_return(root.required("return"), False)
+        self.plant = read_arm(root, limits)
+        self.returns = RosReturn(self.plant.link, returns)
+        root.close()
+        self.theta_0 = self.dmp.get_weights()
+        n = len(limits.joints)
+        half = np.full(self.dmp.n_weights, forcing)
+        half[-n:] = goal
+        names = [f"{joint} forcing {i}" for joint in limits.joints for i in range(1, self.dmp.n_bases + 1)]
+        names += [f"{joint} goal" for joint in limits.joints]
+        self.space = Space(self.theta_0 - half, self.theta_0 + half, names=names)
+        self.episode_seconds = (
+            3.0 * self.return_seconds + self.stretch * self.dmp.duration + self.plant.tolerance.settle + 10.0
+        )
+        self._subscribed = False
+
+    def connect(self) -> None:
+        self.plant.connect()
+        if not self._subscribed:
+            self.returns.connect()
+            self._subscribed = True
+
+    def stop(self) -> None:
+        self.plant.stop()
+
+    def close(self) -> None:
+        self._subscribed = False
+        self.plant.close()
+
+    def rollout(
+        self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
+    ) -> Outcome:
+        """Go to the start pose, run the movement, ask for the return. `rng` is not used: the arm has its own."""
+        theta = self.space.check(theta)
+        trajectory = slowed(to_rest(self.dmp.rollout(theta)), self.plant.limits, self.stretch)
+        began = time.monotonic()
+        if violation := self.plant.limits.violation(trajectory):
+            return Outcome(NAN, FAILED, f"refused: {violation}")
+
+        def poll() -> None:
+            if watch is None:
+                return
+            here = self.plant.position()
+            if reason := watch(time.monotonic() - began, here, np.empty(0)):
+                raise Stopped(reason)
+
+        try:
+            self.connect()
+            self.plant.move_to(trajectory.position[0], self.return_seconds, poll)
+            self.returns.begin()
+            times, path = self.plant.execute(trajectory, poll)
+            value = self.returns.end(None, 5.0, poll)
+        except Stopped as reason:
+            return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
+        except PlantError as error:
+            return Outcome(NAN, FAILED, str(error), 0, time.monotonic() - began)
+        finally:
+            self.returns.abandon()
+            self.plant.stop()
+        columns = {name: path[:, j] for j, name in enumerate(self.plant.joint_names)} if record else {}
+        seen = Trajectory(times, columns) if record else None
+        return Outcome(value, COMPLETED, "", len(times), float(times[-1]), {}, seen)
+
+
+def read_limits(root: Section) -> ArmLimits:
+    joints = root.texts("joints")
+    section, n = root.required("limits"), len(joints)
+    lower, upper, velocity = (section.numbers(name, length=n) for name in ("lower", "upper", "velocity"))
+    acceleration = section.numbers("acceleration", None, length=n)
+    try:
+        return ArmLimits(tuple(joints), lower, upper, velocity, acceleration)  # type: ignore[arg-type]
+    except InvalidInput as error:
+        raise section.error(str(error)) from None
+
+
+def read_policy(section: Section, limits: ArmLimits, folder: Path) -> tuple[DMP, float, float]:
+    """(primitive, range of forcing weights, range of goals in rad)."""
+    forcing = section.number("forcing_range", 100.0, positive=True)
+    goal = section.number("goal_range", 0.2, positive=True)
+    n = len(limits.joints)
+    if section.has("demonstration"):
+        try:
+            dmp, _ = DMP.load(folder / section.text("demonstration"), rate=RATE)
+        except InvalidInput as error:
+            raise section.error(str(error), "demonstration") from None
+        if dmp.n_joints != n:
+            raise section.error(f"has {dmp.n_joints} joints, `joints` names {n}", "demonstration")
+    else:
+        start, end = section.numbers("start", length=n), section.numbers("goal", length=n)
+        seconds = section.number("duration", positive=True)
+        line = minimum_jerk(start, end, seconds, RATE)
+        dmp = DMP(start, n_bases=int(section.number("bases", 10.0, minimum=2.0)), duration=seconds, rate=RATE)
+        dmp.fit(line.time, line.position)
+    if violation := limits.violation(to_rest(dmp.rollout())):
+        raise section.error(f"the movement to start from is beyond the limits: {violation}")
+    return dmp, forcing, goal
+
+
+def read_arm(root: Section, limits: ArmLimits) -> JointTrajectoryArm:
+    controller, tolerance = root.required("controller"), root.section("tolerance")
+    default = Tolerance()
+    if tolerance is not None:
+        default = Tolerance(
+            **{
+                name: tolerance.number(name, getattr(default, name), positive=True)
+                for name in ("path", "goal", "lag", "settle")
+            }
+        )
+    return JointTrajectoryArm(
+        limits,
+        topic=absolute_name(controller, "topic"),
+        states=absolute_name(controller, "states", "/joint_states"),
+        action=absolute_name(controller, "action", ""),
+        tolerance=default,
+        rate=controller.number("rate", 50.0, positive=True),
+        log=lambda text: print(f"arm: {text}", flush=True),
+    )

@@ -1,0 +1,154 @@
+"""An arm behind the topics of a joint_trajectory_controller, simulated in another process."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+from crbo_ros.errors import MissingDependency, PlantError
+from crbo_ros.plants.joint_trajectory import ArmLimits, JointTrajectoryArm, Tolerance, minimum_jerk
+from crbo_ros.plants.ros_link import RosLink, Stopped
+from crbo_ros.plants.ros_parameters import write
+from crbo_ros.registry import make_task
+
+pytestmark = pytest.mark.ros
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JOINTS = ("shoulder", "elbow")
+LIMITS = ArmLimits(JOINTS, [-1.0, -0.5], [2.5, 3.0], [8.0, 8.0], [200.0, 200.0])
+
+
+@pytest.fixture(scope="module")
+def node(start):
+    return start(EXAMPLES / "simulated_arm.py")
+
+
+@pytest.fixture(scope="module")
+def link(domain):
+    link = RosLink("test")
+    link.open()
+    yield link
+    link.close()
+
+
+def received(link):
+    from std_srvs.srv import Trigger
+
+    return int(link.call("std_srvs/srv/Trigger", "/arm/received", Trigger.Request(), 5.0).message)
+
+
+def rests(arm, seconds=0.3):
+    """Whether the arm stays where it is."""
+    time.sleep(0.3)  # the simulated arm's lag, and this machine's
+    before = arm.position()
+    time.sleep(seconds)
+    return bool(np.max(np.abs(arm.position() - before)) < 5e-3)
+
+
+def test_a_movement_is_followed_to_its_goal_and_returned_as_measured(node):
+    with JointTrajectoryArm(LIMITS) as arm:
+        arm.move_to([0.0, 0.6], 0.3)
+        plan = minimum_jerk([0.0, 0.6], [0.8, 1.0], 0.7)
+        times, path = arm.execute(plan)
+        np.testing.assert_allclose(path[-1], [0.8, 1.0], atol=0.05)
+        assert 0.7 <= times[-1] < 3.0
+        assert len(path) > 8
+        assert rests(arm)
+
+
+def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node, link):
+    with JointTrajectoryArm(LIMITS) as arm:
+        arm.move_to([0.0, 0.6], 0.3)
+        count = received(link)
+        with pytest.raises(PlantError, match="refused: velocity of joint shoulder"):
+            arm.execute(minimum_jerk(arm.position(), [2.0, 0.6], 0.1))
+        with pytest.raises(PlantError, match="refused: position of joint elbow"):
+            arm.execute(minimum_jerk(arm.position(), [0.0, 3.2], 5.0))
+        with pytest.raises(PlantError, match=r"refused: joint shoulder is 0\.\d+ rad from the trajectory's start"):
+            arm.execute(minimum_jerk([0.7, 0.6], [0.8, 0.6], 1.0))
+        assert received(link) == count
+
+
+def test_a_stop_holds_the_arm_where_it_is(node):
+    with JointTrajectoryArm(LIMITS) as arm:
+        arm.move_to([0.0, 0.6], 0.3)
+        began = time.monotonic()
+
+        def poll():
+            if time.monotonic() - began > 0.8:
+                raise Stopped("enough")
+
+        with pytest.raises(Stopped):
+            arm.execute(minimum_jerk(arm.position(), [2.0, 2.0], 3.0), poll)
+        assert rests(arm)
+        assert arm.position()[0] < 1.5
+
+
+def test_an_arm_that_leaves_its_path_or_falls_silent_is_held(node, link):
+    types = {("/simulated_arm", "stuck"): 2}
+    with JointTrajectoryArm(LIMITS, tolerance=Tolerance(path=0.2, lag=0.3)) as arm:
+        arm.move_to([0.0, 0.6], 0.3)
+        write(link, {"/simulated_arm": {"stuck": 1}}, types)
+        try:
+            with pytest.raises(
+                PlantError, match=r"joint elbow is 0\.\d+ rad from its path at \d\.\d+ s \(tolerance 0.2\)"
+            ):
+                arm.execute(minimum_jerk(arm.position(), [0.8, 2.0], 1.5))
+            assert rests(arm)
+        finally:
+            write(link, {"/simulated_arm": {"stuck": -1}}, types)
+
+
+def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node):
+    with make_task("arm", config=EXAMPLES / "arm.yaml") as task:
+        first = task.rollout(task.theta_0, np.random.default_rng(0), record=True)
+        assert first.end == "completed", first.reason
+        assert -0.13 < first.value < -0.09  # 0.114 m, by the arm's kinematics
+        assert set(first.trajectory.columns) == set(JOINTS)
+        task.stretch = 1.0
+        wild = task.rollout(task.space.upper, np.random.default_rng(0))
+        assert wild.end == "failed"
+        assert wild.reason.startswith("refused: ")
+        stopped = task.rollout(task.theta_0, np.random.default_rng(0), watch=lambda t, *_: "no" if t > 0.7 else None)
+        assert (stopped.end, stopped.reason) == ("stopped", "no")
+
+
+def test_an_action_without_control_msgs_says_what_to_install(node):
+    try:
+        import control_msgs  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingDependency, match="control_msgs"):
+            JointTrajectoryArm(LIMITS, action="/joint_trajectory_controller/follow_joint_trajectory").connect()
+
+
+@pytest.mark.slow
+def test_a_killed_runner_leaves_the_arm_held(node, start):
+    code = (
+        "from crbo_ros.plants.joint_trajectory import *\n"
+        f"arm = JointTrajectoryArm(ArmLimits({JOINTS}, [-9, -9], [9, 9], [9, 9])); arm.connect()\n"
+        "arm.move_to([0.0, 0.6], 0.5); print('moving', flush=True)\n"
+        "arm.execute(minimum_jerk(arm.position(), [3.0, 3.0], 60.0))"
+    )
+    runner = start("-c", code)
+    runner.wait_for("moving", 60.0)
+    time.sleep(1.0)
+    runner.end(signal.SIGKILL)
+    deadline = time.monotonic() + 20.0
+    while "the arm holds" not in runner.output and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "the arm holds" in runner.output
+    with JointTrajectoryArm(LIMITS) as arm:
+        assert rests(arm, 1.0)
+
+
+@pytest.mark.slow
+def test_the_whole_graph_improves_the_movement(node, start, tmp_path):
+    words = ["run", "arm", "--config", EXAMPLES / "arm.yaml", "--episodes", "8", "--seed", "3", "--no-report"]
+    run = start("-m", "crbo_ros.cli", *words, "--experiments-dir", tmp_path)
+    assert run.popen.wait(150) == 0, run.output
+    best = json.loads((tmp_path / "arm-crbo-s3" / "best.json").read_text())
+    assert best["observed"] > -0.1
