@@ -33,7 +33,7 @@ RIM_RADIUS, RIM_TUBE, RIM_PIECES = 0.12, 0.006, 16  # m: as wide for this ball a
 GRASP = (0.0, 0.0, 0.12)  # ball centre in the flange's frame, m
 FLANGE = 6  # index of the last link
 BOARD = (0.01, 0.22, 0.15)  # half extents, m
-BOARD_GAP = 0.05  # between rim and board, m
+BOARD_GAP = 0.08  # between rim and board, m: the real 0.15 m, scaled like the ball
 PANE = (0.70, 0.76, 0.88, 1.0)  # colour of the board
 FLOOR = -0.6  # height of the floor below the arm's foot, m
 

@@ -153,7 +153,7 @@ def test_the_board_is_solid(plant):
     p.resetBasePositionAndOrientation(plant.ball, (HOOP[0], HOOP[1], HOOP[2] + 0.15), (0, 0, 0, 1), plant.client)
     p.resetBaseVelocity(plant.ball, (3.0, 0, 0), (0, 0, 0), plant.client)
     path = np.array([plant.step(np.concatenate([START, np.zeros(7)]))[14:] for _ in range(60)])
-    assert path[:, 0].max() < HOOP[0] + RIM_RADIUS + 0.05
+    assert path[:, 0].max() < HOOP[0] + RIM_RADIUS + 0.08
     assert path[-1, 0] < path[:, 0].max() - 0.05
 
 
