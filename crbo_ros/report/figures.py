@@ -8,6 +8,7 @@ import numpy as np
 
 from crbo_ros.report.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
 from crbo_ros.report.record import Record
+from crbo_ros.report.scale import readable_range
 
 HYPERPARAMETERS = {
     "lengthscale": "lengthscale (unit box)",
@@ -71,12 +72,8 @@ def _draw_without_return(axes: Any, record: Record) -> None:
 
 def _focus(axes: Any, record: Record) -> None:
     """Early bounds can lie orders of magnitude below the returns; keep the returns readable."""
-    y = record.returns
-    if not len(y):
-        return
-    span = max(float(np.ptp(y)), 1e-9 * max(1.0, abs(float(y[0]))))
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, float(np.min(y)) - 1.5 * span), min(high, float(np.max(y)) + 0.5 * span))
+    if limits := readable_range(record.returns, [entry.bound for entry in record.entries]):
+        axes.set_ylim(*limits)
 
 
 def draw_coverage(axes: Any, record: Record) -> None:

@@ -5,6 +5,7 @@ Nothing here touches Qt, and nothing of Qt's waits for anything here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
@@ -74,12 +75,17 @@ class RosClient:
     def call(self, button: str, proposal_id: int = 0, theta_hash: str = "") -> None:
         """Ask for what a button says; the Answer comes out of `poll`. A service that is not there yet is waited for."""
         self._calls.append((button, proposal_id, theta_hash))
-        self._wake.trigger()
+        self._rouse()
 
     def set_namespace(self, namespace: str) -> None:
         self._wanted = namespace
         self._looked = -1e9
-        self._wake.trigger()
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the thread look at its orders now."""
+        if self._context.ok():
+            self._wake.trigger()
 
     def __enter__(self) -> RosClient:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -104,16 +110,21 @@ class RosClient:
         if self._quit.is_set():
             return
         self._quit.set()
-        self._wake.trigger()
+        self._rouse()
         self._thread.join(5.0)
         self._executor.shutdown(timeout_sec=1.0)
         self._node.destroy_node()
-        rclpy.shutdown(context=self._context)
+        rclpy.try_shutdown(context=self._context)
 
     # -- the thread ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while not self._quit.is_set():
+        # rclpy's signal handler, where somebody (rqt) has installed it, shuts down every context of the process.
+        with contextlib.suppress(ExternalShutdownException):
+            self._serve()
+
+    def _serve(self) -> None:
+        while not self._quit.is_set() and self._context.ok():
             if time.monotonic() - self._looked > 0.5:
                 self._look()
             while self._calls:
@@ -188,7 +199,7 @@ class RosClient:
         for call in list(self._open):
             if call.future is None and call.client.service_is_ready():
                 call.future = call.client.call_async(call.request)
-                call.future.add_done_callback(lambda _: self._wake.trigger())
+                call.future.add_done_callback(lambda _: self._rouse())
             if call.future is not None and call.future.done():
                 answer = call.future.result()
                 success = answer.accepted if call.button in REVIEWS else answer.success

@@ -9,11 +9,11 @@ import numpy as np
 
 from crbo_ros.errors import MissingDependency
 from crbo_ros.report.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
+from crbo_ros.report.scale import readable_range
 from crbo_ros.rqt.model import Series
 from crbo_ros.rqt.qt import QtWidgets
 
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
-ROOM = 1.5  # bounds may lie orders of magnitude below the returns: show this many spans of the returns below them
 
 
 def make_plots() -> QtWidgets.QWidget:
@@ -30,15 +30,8 @@ def make_plots() -> QtWidgets.QWidget:
 
 def y_range(series: Series) -> tuple[float, float] | None:
     """The returns with some room, and as much of the bounds as leaves them readable."""
-    returns, bounds = series.best[1], np.concatenate([series.bounds[1], series.points["vetoed"][1]])
-    y = np.concatenate([series.points["completed"][1], series.points["terminated"][1], returns])
-    if not len(y):
-        return None
-    low, high = float(np.min(y)), float(np.max(y))
-    span = max(high - low, 1e-3 * max(1.0, abs(high)))
-    bounds = bounds[np.isfinite(bounds)]
-    bottom = max(float(np.min(bounds)), low - ROOM * span) if len(bounds) else low
-    return min(bottom, low) - 0.1 * span, high + 0.1 * span
+    returns = np.concatenate([series.points["completed"][1], series.points["terminated"][1]])
+    return readable_range(returns, np.concatenate([series.bounds[1], series.points["vetoed"][1]]))
 
 
 def x_range(series: Series) -> tuple[float, float]:
@@ -74,7 +67,9 @@ class PyqtgraphPlots(QtWidgets.QWidget):
         layout.addWidget(self.returns, 3)
         layout.addWidget(self.caution, 2)
         self.returns.setLabel("left", "return")
-        self.caution.setLabel("left", "coverage, gamma")
+        self.returns.addLegend(offset=(-10, -10), labelTextSize="8pt", brush="#ffffffcc", verSpacing=-4)
+        words = (("coverage", COVERAGE), ("gamma", GAMMA))  # the label is the legend
+        self.caution.setLabel("left", ", ".join(f'<span style="color: {c}">{word}</span>' for word, c in words))
         self.caution.setLabel("bottom", "proposal")
         self.caution.setYRange(0.0, 1.05, padding=0.0)
         self.caution.setXLink(self.returns)
@@ -88,7 +83,6 @@ class PyqtgraphPlots(QtWidgets.QWidget):
                 bottom,
             ):  # of fixed size: otherwise every new number is a new layout and a second painting
                 axis.setStyle(autoExpandTextSpace=False, autoReduceTextSpace=False)
-            plot.addLegend(offset=(-10, -10), labelTextSize="8pt", brush="#ffffffcc", verSpacing=-4)
         self._follows = True
         self.returns.getViewBox().sigRangeChangedManually.connect(self._on_zoom)
         self._make_items(pyqtgraph.mkPen)
@@ -96,7 +90,8 @@ class PyqtgraphPlots(QtWidgets.QWidget):
     def _make_items(self, pen: Any) -> None:
         plot = self.returns.plot
         self._strokes = plot(pen=pen("#C4C4C4"), connect="finite")
-        self._bounds = plot(pen=None, symbol="t1", symbolSize=4, symbolPen=None, symbolBrush=BOUND, name="bound")
+        item = plot(pen=None, symbol="t1", symbolSize=4, symbolPen=None, symbolBrush=BOUND, name="bound")
+        self._bounds = _dressed(item, "t1", BOUND, None)
         self._best = plot(pen=pen(BEST, width=2), name="best so far")
         self._average = plot(pen=pen(AVERAGE, width=2), name="average")
         self.points = {}
@@ -104,12 +99,9 @@ class PyqtgraphPlots(QtWidgets.QWidget):
             color = OUTCOME_COLORS[outcome]
             outline = pen(color, width=1 if marker == "o" else 2)
             item = plot(pen=None, symbol=marker, symbolSize=8, symbolBrush=color, symbolPen=outline, name=outcome)
-            item.scatter.setSymbol(marker)  # the legend asks the scatter, which knows nothing before it has data
-            item.scatter.setBrush(color)
-            item.scatter.setPen(outline)
-            self.points[outcome] = item
-        self._coverage = self.caution.plot(pen=pen(COVERAGE, width=2), name="coverage of the bound")
-        self._gamma = self.caution.plot(pen=pen(GAMMA, width=2), name="gamma in force")
+            self.points[outcome] = _dressed(item, marker, color, outline)
+        self._coverage = self.caution.plot(pen=pen(COVERAGE, width=2))
+        self._gamma = self.caution.plot(pen=pen(GAMMA, width=2))
 
     def show_series(self, series: Series) -> None:
         self._strokes.setData(*broken(*series.bounds))
@@ -131,6 +123,14 @@ class PyqtgraphPlots(QtWidgets.QWidget):
 
     def _on_zoom(self, *_: object) -> None:
         self._follows = False  # leave a reader who has zoomed alone
+
+
+def _dressed(item: Any, symbol: str, brush: str, pen: Any) -> Any:
+    """pyqtgraph's legend asks the scatter how it looks, which knows nothing before it has data."""
+    item.scatter.setSymbol(symbol)
+    item.scatter.setBrush(brush)
+    item.scatter.setPen(pen)
+    return item
 
 
 def steps(x: Any, y: Any) -> tuple[Any, Any]:

@@ -180,7 +180,19 @@ class MonitorWidget(QtWidgets.QWidget):
         self.table.setSelectionBehavior(QtWidgets.QAbstractItemView.SelectionBehavior.SelectRows)
         for column, width in enumerate((40, 80, 80, 70, 70)):
             self.table.setColumnWidth(column, width)
+        self._follows = True  # the newest row is kept in sight, unless somebody has scrolled up to read
+        bar = self.table.verticalScrollBar()
+        bar.actionTriggered.connect(self._on_scroll)
+        bar.rangeChanged.connect(self._on_longer)
         return self.table
+
+    def _on_scroll(self, *_: object) -> None:
+        bar = self.table.verticalScrollBar()
+        self._follows = bar.sliderPosition() >= bar.maximum()
+
+    def _on_longer(self, *_: object) -> None:
+        if self._follows:
+            self.table.scrollToBottom()
 
     # -- clicks -------------------------------------------------------------------------------------
 
@@ -222,12 +234,8 @@ class MonitorWidget(QtWidgets.QWidget):
         self._show_words()
         if self.model.version != self._drawn:
             self._drawn = self.model.version
-            bar = self.table.verticalScrollBar()
-            at_end = bar.value() >= bar.maximum() - 1
             self.plots.show_series(self.model.series())
             self.episodes.show_rows(self.model.rows)
-            if at_end:  # follow the run, unless somebody has scrolled up to read
-                self.table.scrollToBottom()
             self.update_seconds = time.perf_counter() - start
 
     def _show_words(self) -> None:

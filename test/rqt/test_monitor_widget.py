@@ -149,6 +149,24 @@ def test_the_table_follows_the_episodes(widget):
     assert texts[3][5] == "stop was called"
 
 
+def test_the_newest_row_stays_in_sight_until_somebody_scrolls_up(widget, application):
+    from crbo_ros.rqt.qt import QtWidgets
+
+    bar = widget.table.verticalScrollBar()
+    feed(widget, HERE, state(), *episodes(100))
+    application.processEvents()
+    assert bar.value() == bar.maximum() > 0
+    bar.triggerAction(QtWidgets.QAbstractSlider.SliderAction.SliderPageStepSub)
+    read = bar.value()
+    feed(widget, *episodes(10, 100))
+    application.processEvents()
+    assert bar.value() == read
+    bar.triggerAction(QtWidgets.QAbstractSlider.SliderAction.SliderToMaximum)
+    feed(widget, *episodes(10, 110))
+    application.processEvents()
+    assert bar.value() == bar.maximum()
+
+
 def test_answers_are_told(widget):
     feed(widget, Answer("pause", False, "cannot pause: finished"))
     assert widget.message.text() == "pause: not done: cannot pause: finished"
