@@ -1,9 +1,10 @@
-"""Names -> tasks and methods: the built-in ones and those of other packages (entry points).
+"""Names -> tasks, methods and plants: the built-in ones and those of other packages (entry points).
 
 A third-party package registers its own with, in its setup.py,
 
     entry_points={"crbo_ros.tasks": ["my_task = my_package.my_task:MyTask"],
-                  "crbo_ros.methods": ["my_method = my_package.my_method:MyMethod"]}
+                  "crbo_ros.methods": ["my_method = my_package.my_method:MyMethod"],
+                  "crbo_ros.plants": ["furuta.my_qube = my_package.my_qube:MyQube"]}   # TASK.PLANT
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ METHODS = {
     "gibo": "crbo_ros.methods.gibo:GIBO",
     "safe_opt": "crbo_ros.methods.safe_opt:SafeOpt",
 }
-BUILT_IN = {"tasks": TASKS, "methods": METHODS}
+PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
+BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}
 
 
 def names(kind: str) -> list[str]:
-    """All registered names of a kind ("tasks" or "methods")."""
+    """All registered names of a kind ("tasks", "methods" or "plants")."""
     return sorted(set(BUILT_IN[kind]) | {point.name for point in entry_points(group=f"crbo_ros.{kind}")})
 
 

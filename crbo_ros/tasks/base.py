@@ -75,11 +75,14 @@ class Task(ABC):
     episode_seconds: float = 0.0  # longest episode, s of plant time
 
     def __init__(self, plant: str | None = None) -> None:
+        from crbo_ros import registry
         from crbo_ros.errors import UnknownName
 
         self.plant_name = plant or self.plants[0]
-        if self.plant_name not in self.plants:
-            raise UnknownName(f"task {self.name!r} has no plant {plant!r}; choose one of {', '.join(self.plants)}")
+        if self.plant_name not in self.plants and f"{self.name}.{plant}" not in registry.names("plants"):
+            others = [name.split(".", 1)[1] for name in registry.names("plants") if name.startswith(f"{self.name}.")]
+            known = ", ".join([*self.plants, *others])
+            raise UnknownName(f"task {self.name!r} has no plant {plant!r}; choose one of {known}")
 
     @property
     def dim(self) -> int:

@@ -28,6 +28,7 @@ from crbo_ros.plants.base import Plant
 from crbo_ros.plants.qube_model import PARAMETERS
 from crbo_ros.plants.qube_sim import QubeSim
 from crbo_ros.policies.nn import NNPolicy
+from crbo_ros.registry import load
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
 from crbo_ros.tasks.episode import run_episode
 
@@ -76,6 +77,8 @@ class Furuta(Task):
             from crbo_ros.plants.gym_brt_sim import GymBrtSim
 
             plant = GymBrtSim(**options)
+        elif self.plant_name not in self.plants:
+            plant = load("plants", f"furuta.{self.plant_name}")(**options)
         else:
             from crbo_ros.plants.qube_hardware import QubeHardware
 

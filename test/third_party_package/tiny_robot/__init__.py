@@ -1,0 +1,1 @@
+"""A task, a method and a plant from outside."""
