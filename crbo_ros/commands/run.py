@@ -92,7 +92,8 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
     if interrupted.is_set():
         print("crbo: interrupted; the same command carries on", file=sys.stderr)
         return 130
-    if bad := {name: code for name, code in (ended | codes).items() if code}:
+    # (-SIGINT: our own signal met a node that was on its way out already)
+    if bad := {name: code for name, code in (codes | ended).items() if code not in (0, -signal.SIGINT)}:
         print(f"crbo: ended early: {', '.join(f'{n} (exit code {c})' for n, c in bad.items())}", file=sys.stderr)
         return 1
     return 0

@@ -404,7 +404,3 @@ class EpisodeRunnerNode(base.ManagedNode):
 
 def main() -> int:
     return base.run_node(EpisodeRunnerNode)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

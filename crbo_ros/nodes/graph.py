@@ -76,7 +76,8 @@ def parse(argument: Argument, text: str) -> Any:
             return {"true": True, "false": False}[text.lower()]
         return argument.type(text)
     except (ValueError, KeyError):
-        raise InvalidInput(f"{argument.name}: {text!r} is not a {argument.type.__name__}") from None
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(argument.type, "text")
+        raise InvalidInput(f"{argument.name}: {text!r} is not {wanted}") from None
 
 
 def config_file(task: str) -> Path:

@@ -259,7 +259,3 @@ class OptimizerNode(base.ManagedNode):
 
 def main() -> int:
     return base.run_node(OptimizerNode)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -28,8 +28,8 @@ class Process:
         overrides = folder / f"{spec.name}.yaml"  # a file keeps any string intact
         full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
         overrides.write_text(params_text(full_name, spec.parameters))
-        module = f"crbo_ros.nodes.{spec.executable}_node"
-        command = [sys.executable, "-u", "-m", module, "--ros-args", "-r", f"__node:={spec.name}"]
+        command = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable]
+        command += ["--ros-args", "-r", f"__node:={spec.name}"]
         command += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
         command += ["--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
         # A session of its own: a Ctrl-C at the terminal reaches us alone, and we end the nodes in order, once each.

@@ -189,7 +189,3 @@ class SafetyMonitorNode(base.ManagedNode):
 
 def main() -> int:
     return base.run_node(SafetyMonitorNode)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
