@@ -138,8 +138,10 @@ class OptimizerNode(base.ManagedNode):
             return
         if "episodes" in changes:
             self.experiment.set_budget(changes["episodes"])
-        # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf removes the limit.
-        wanted = {k: v for k, v in changes.items() if k == "j_min" or (k == "gamma" and v > 0.0)}
+        # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf is lower than any return.
+        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
+        if "j_min" in changes:
+            wanted["j_min"] = max(changes["j_min"], -1e100)
         if wanted:
             self.experiment.configure(**wanted)
         self._changed.set()
