@@ -119,7 +119,8 @@ class Client:
             return
         if self._folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="crbo-")
-        folder = Path(self._folder or self._temporary.name)
+        folder = Path(self._folder or self._temporary.name).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
         self._spool = Spool(folder / f"{self.runner.strip('/').replace('/', '.')}.sqlite")
         self.link.open()
         from crbo_ros import msg

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros.errors import InvalidInput
+from crbo_ros.registry import names
 
 OPTIMIZER, MONITOR, RUNNER = "optimizer", "safety_monitor", "episode_runner"
 ALL = (OPTIMIZER, MONITOR, RUNNER)
@@ -81,15 +82,17 @@ def parse(argument: Argument, text: str) -> Any:
 
 
 def config_file(task: str) -> Path:
-    """config/<task>.yaml of the sources or of the installed package."""
+    """config/<task>.yaml, or default.yaml for a task that has none, of the sources or of the installed package."""
     places = [Path(__file__).parents[2] / "config"]
     for prefix in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
         places.append(Path(prefix) / "share" / "crbo_ros" / "config")
-    for place in places:
-        if (place / f"{task}.yaml").is_file():
-            return place / f"{task}.yaml"
-    known = sorted({path.stem for place in places for path in place.glob("*.yaml")})
-    raise InvalidInput(f"no config for a task {task!r}; there are: {', '.join(known)}")
+    known = [*names("tasks"), "custom"]
+    if task not in known:
+        raise InvalidInput(f"no task is called {task!r}; there are: {', '.join(known)}")
+    for place, name in [(place, name) for name in (task, "default") for place in places]:
+        if (place / f"{name}.yaml").is_file():
+            return place / f"{name}.yaml"
+    raise InvalidInput(f"no config/{task}.yaml in {' or '.join(map(str, places))}")
 
 
 def with_task_options(given: dict[str, str]) -> dict[str, str]:
@@ -113,7 +116,7 @@ def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
     file = Path(given[CONFIG.name]).expanduser() if given.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
-    values: dict[str, dict[str, Any]] = {node: {} for node in ALL}
+    values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
         if text := given.get(argument.name, ""):
             for node in argument.nodes:
@@ -125,6 +128,6 @@ def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
     runners = parse(RUNNERS, given.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
     if not 0 <= runners <= 64:
         raise InvalidInput(f"runners: {runners} is not from 0 to 64")
-    names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
-    nodes = [(OPTIMIZER, OPTIMIZER), (MONITOR, MONITOR), *((RUNNER, name) for name in names)]
+    ours = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
+    nodes = [(OPTIMIZER, OPTIMIZER), (MONITOR, MONITOR), *((RUNNER, name) for name in ours)]
     return [NodeSpec(executable, name, file, values[executable]) for executable, name in nodes]

@@ -1,6 +1,7 @@
-"""Somebody else's package, installed by pip, adds a task, a method and a plant."""
+"""Somebody else's package, once it is installed, adds a task, a method and a plant."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -24,16 +25,15 @@ def test_without_the_package_its_names_are_unknown():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """pip install --target of the package; on sys.path while the tests of this file run."""
+    """The package built into a folder with its metadata, as pip does; on sys.path for the tests of this file."""
     pytest.importorskip("setuptools")
-    sources = tmp_path_factory.mktemp("sources") / "package"
-    shutil.copytree(PACKAGE, sources)  # pip builds in place
-    target = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, "--target", str(target), str(sources)], check=True, capture_output=True, timeout=120)
+    sources, target = tmp_path_factory.mktemp("sources") / "package", tmp_path_factory.mktemp("site")
+    shutil.copytree(PACKAGE, sources)
+    steps = ["build_py", "--build-lib", str(target), "egg_info", "--egg-base", str(target)]
+    subprocess.run([sys.executable, "setup.py", "-q", *steps], cwd=sources, check=True, timeout=120)
     sys.path.insert(0, str(target))
     importlib.invalidate_caches()
-    yield
+    yield target
     sys.path.remove(str(target))
     for name in [name for name in sys.modules if name.startswith("tiny_robot")]:
         del sys.modules[name]
@@ -71,3 +71,20 @@ def test_a_plant_is_found_for_a_task_of_ours(installed):
     assert task.plant.steps == outcome.steps > 20
     with pytest.raises(UnknownName, match=r"choose one of stand_in, .*tiny_qube"):
         registry.make_task("furuta", "nothing")
+
+
+@pytest.mark.ros
+@pytest.mark.slow
+def test_their_task_and_method_run_on_the_graph_by_name(installed, tmp_path):
+    pytest.importorskip("rclpy")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")]),
+        "ROS_DOMAIN_ID": str(20 + os.getpid() % 80),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+    }
+    words = ["run", "tiny", "--method", "coin_toss", "--episodes", "10", "--experiments-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "crbo_ros.cli", *words, "--no-report"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "episodes   10" in ran.stdout
