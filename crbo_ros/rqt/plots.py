@@ -16,6 +16,9 @@ from crbo_ros.rqt.qt import QtWidgets
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
 
 
+MANY = 300  # episodes from which on strokes between bounds and returns would cover everything
+
+
 def make_plots() -> QtWidgets.QWidget:
     """A widget with `show_series(series)`."""
     try:
@@ -48,7 +51,9 @@ def visible(points: tuple[Any, Any], limits: tuple[float, float] | None) -> tupl
 
 
 def broken(ids: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """Vertical strokes as one line with gaps: x and y with NaN between the strokes."""
+    """Vertical strokes as one line with gaps: x and y with NaN between the strokes. None where they would be a blot."""
+    if len(ids) > MANY:
+        return [], []
     gap = np.full(len(ids), math.nan)
     return np.column_stack([ids, ids, gap]).ravel(), np.column_stack([low, high, gap]).ravel()
 
@@ -134,7 +139,11 @@ def _dressed(item: Any, symbol: str, brush: str, pen: Any) -> Any:
 
 
 def steps(x: Any, y: Any) -> tuple[Any, Any]:
-    """The corners of a staircase through the points."""
+    """The corners of a staircase through the points; a level stretch is one stroke, however many points lie on it."""
+    if len(x) > 2:
+        keep = np.r_[True, np.diff(y) != 0.0]
+        keep[-1] = True
+        x, y = x[keep], y[keep]
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 

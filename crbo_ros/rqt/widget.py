@@ -25,6 +25,12 @@ BUTTONS = {
     "reject": ("Reject", "veto the waiting proposal"),
 }
 
+# Enumerations as numbers and brushes ready made: Qt asks for these some 800 times whenever the table is painted.
+DISPLAY, FOREGROUND = int(Qt.ItemDataRole.DisplayRole), int(Qt.ItemDataRole.ForegroundRole)
+ALIGNMENT, TOOL_TIP = int(Qt.ItemDataRole.TextAlignmentRole), int(Qt.ItemDataRole.ToolTipRole)
+RIGHT = int(Qt.AlignmentFlag.AlignRight) | int(Qt.AlignmentFlag.AlignVCenter)
+BRUSHES = {outcome: QtGui.QBrush(QtGui.QColor(color)) for outcome, color in OUTCOME_COLORS.items()}
+
 
 class EpisodeTable(QtCore.QAbstractTableModel):
     """The rows of the model, made into text only where they are seen."""
@@ -65,19 +71,18 @@ class EpisodeTable(QtCore.QAbstractTableModel):
         return len(self.COLUMNS)
 
     def data(self, index: Any, role: int = 0) -> Any:
-        row = self.rows[index.row()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return self.COLUMNS[index.column()][1](row)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return row.reason
-        if role == Qt.ItemDataRole.ForegroundRole:
-            return QtGui.QBrush(QtGui.QColor(OUTCOME_COLORS.get(row.outcome, "#000000")))
-        if role == Qt.ItemDataRole.TextAlignmentRole and index.column() in (0, 3, 4):
-            return int(Qt.AlignmentFlag.AlignRight) | int(Qt.AlignmentFlag.AlignVCenter)
+        if role == DISPLAY:
+            return self.COLUMNS[index.column()][1](self.rows[index.row()])
+        if role == FOREGROUND:
+            return BRUSHES.get(self.rows[index.row()].outcome)
+        if role == ALIGNMENT and index.column() in (0, 3, 4):
+            return RIGHT
+        if role == TOOL_TIP:
+            return self.rows[index.row()].reason
         return None
 
     def headerData(self, section: int, orientation: Any, role: int = 0) -> Any:
-        if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal:
+        if role == DISPLAY and orientation == Qt.Orientation.Horizontal:
             return self.COLUMNS[section][0]
         return None
 
