@@ -50,6 +50,13 @@ class WithinModel:
         values: Array = np.cos(thetas @ self.frequencies.T + self.phases) @ self.weights + self.correction * c
         return values
 
+    def screen(self, thetas: Array) -> Array:
+        """J in single precision, several times faster: to choose among candidates."""
+        c = KERNELS["matern52"].correlation(np.sum(thetas**2, axis=1) / LENGTHSCALE**2)
+        frequencies, phases, weights = (v.astype(np.float32) for v in (self.frequencies, self.phases, self.weights))
+        values: Array = np.cos(thetas.astype(np.float32) @ frequencies.T + phases) @ weights + self.correction * c
+        return values
+
     def gradient(self, thetas: Array) -> Array:
         """dJ/dtheta, shape (k, d)."""
         _, dc = KERNELS["matern52"].both(np.sum(thetas**2, axis=1) / LENGTHSCALE**2)
@@ -89,7 +96,7 @@ def global_optimum(function: WithinModel, dim: int, points: int, rng: np.random.
     best = np.zeros((1, dim))
     for _ in range(max(1, points // 4000)):
         candidates = np.vstack([best, rng.uniform(-1.0, 1.0, (4000, dim))])
-        best = candidates[np.argsort(-function(candidates))[:64]]
+        best = candidates[np.argsort(-function.screen(candidates))[:64]]
     best = np.vstack([best, np.zeros((1, dim))])
     values, step = function(best), np.full(len(best), 0.05)
     for _ in range(40):

@@ -22,6 +22,7 @@ from crbo_ros.core.kernels import Array
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 LineTest = Callable[[Rows, Array], Mask]
+ATTEMPTS = 16
 
 
 class Lines(Protocol):
@@ -60,7 +61,7 @@ def step(region: Lines, x: Array, rng: np.random.Generator, tries: int = 4) -> A
     moved = np.zeros(m)
     left, right = low.copy(), high.copy()
     rows = np.arange(m)
-    for attempt in range(64):
+    for attempt in range(ATTEMPTS):
         whole = attempt < tries
         a, b = (low[rows], high[rows]) if whole else (left[rows], right[rows])
         t = a + (b - a) * rng.random(len(rows))
@@ -71,7 +72,7 @@ def step(region: Lines, x: Array, rng: np.random.Generator, tries: int = 4) -> A
             break
         left[rows] = np.where(t < 0.0, np.maximum(left[rows], t), left[rows])
         right[rows] = np.where(t >= 0.0, np.minimum(right[rows], t), right[rows])
-    # after 64 rejections a chain stays where it is (the bracket is then far below any length that matters)
+    # a chain that was rejected ATTEMPTS times stays: its reverse would have been, too, so the law is still invariant
     return np.clip(x + moved[:, None] * u, 0.0, 1.0)
 
 

@@ -214,15 +214,15 @@ class Optimizer(AskTell):
     def _search(self) -> Search:
         """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""
         n, settings, high = len(self.surrogate.y), self.settings, self.space.dim > 20
-        share = (0.5 if high else 1.0) * (1.0 if n <= 300 else 0.5 if n <= 700 else 0.25)
-        samples = max(128, int(share * settings.samples))
+        most = settings.samples or (256 if high else 1024)
+        samples = max(128, int(most * (1.0 if n <= 300 else 0.5)))
         return Search(
             settings.acquisition,
             settings.beta,
             samples=samples,
             chains=max(32, samples // 4),
             starts=settings.starts,
-            max_evaluations=40 if high else 60,
+            max_evaluations=30 if high else 60,
             tolerance=1e-5 if high else 1e-7,
         )
 

@@ -85,7 +85,7 @@ class Settings:
     scale: float | None = None  # typical spread of the returns, for the first worst cases
     j_min: float | None = None  # no proposal whose worst case is below this
     gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
-    samples: int = 1024  # hit-and-run samples a proposal
+    samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
     starts: int = 2  # polished starts a proposal
     restless: bool = True  # UCB: every third proposal that has nothing left to learn explores instead
     fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
@@ -101,6 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
         "gamma": 0.6,
+        "samples": 1000,
         "orthogonal_init": False,
         "compensate_noise": False,
         "fit_around_mean": False,

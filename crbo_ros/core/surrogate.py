@@ -155,20 +155,20 @@ class ClosedForm:
         if info:
             return -1e25, np.zeros_like(h)
         a = lapack.dpotrs(L, y, lower=1)[0]
-        W = lapack.dpotri(L, lower=1)[0]  # K^-1, lower triangle
-        W = np.tril(W) + np.tril(W, -1).T
+        W = lapack.dpotri(L, lower=1)[0]  # K^-1: lower triangle, zeros above
         log_det = 2.0 * float(np.log(np.diagonal(L)).sum())
         value = -0.5 * float(y @ a) - 0.5 * log_det - 0.5 * n * LOG_2PI
-        W = np.outer(a, a) - W
         gradient = np.empty_like(h)
-        trace = float(np.trace(W))
-        gradient[-1] = 0.5 * sn2 * trace
-        gradient[-2] = 0.5 * (sf2 * float(np.vdot(W, C)))
-        M = W * dC
+        trace, aa = float(np.trace(W)), float(a @ a)
+        gradient[-1] = 0.5 * sn2 * (aa - trace)
+        # sf2 C = K - sn2 I, so that a^T sf2 C a = y^T a - sn2 a^T a and tr(K^-1 sf2 C) = n - sn2 tr K^-1
+        gradient[-2] = 0.5 * (float(y @ a) - sn2 * aa - n + sn2 * trace)
         if self.ard:  # sum_ij M_ij (z_ik - z_jk)^2 = 2 sum_i (M 1)_i z_ik^2 - 2 z_k^T M z_k
+            M = (np.outer(a, a) - W - np.tril(W, -1).T) * dC
             gradient[:-2] = -2.0 * sf2 * (M.sum(1) @ (Z * Z) - np.einsum("ik,ik->k", Z, M @ Z))
         else:
-            gradient[0] = -sf2 * float(np.vdot(M, s))
+            dC *= s  # zero on the diagonal: half of W is all of it
+            gradient[0] = -sf2 * (float(a @ (dC @ a)) - 2.0 * float(np.vdot(W, dC)))
         prior, prior_gradient = self._log_prior(h)
         return value + prior, gradient + prior_gradient
 
@@ -214,8 +214,14 @@ class ClosedForm:
                 break
             jitter = max(10.0 * jitter, 1e-12 * sf2)
         self.jitter = jitter
-        self.W = np.tril(lapack.dtrtri(np.tril(L), lower=1)[0])  # L^-1: |W k|^2 = k^T K^-1 k
+        self.W = np.ascontiguousarray(lapack.dtrtri(L, lower=1)[0])  # L^-1: |W k|^2 = k^T K^-1 k
         self.alpha = self.W.T @ (self.W @ self.y)
+        self._centre()
+
+    def _centre(self) -> None:
+        """Scaled data around their first point and their squared norms: distances by one product, well conditioned."""
+        self.V = self.Z - self.Z[0]
+        self.V2 = np.einsum("ij,ij->i", self.V, self.V)
 
     def add(self, x: Array, y: float) -> None:
         """Rank-one update: one more observation, hyperparameters kept, O(n^2)."""
@@ -232,6 +238,7 @@ class ClosedForm:
         self.Z = np.vstack([self.Z, x / self.scale])
         self.y = np.append(self.y, y)
         self.alpha = W.T @ (W @ self.y)
+        self._centre()
 
     def _k(self, s: Array) -> Array:
         return self.signal_variance * self.kernel.correlation(s)
@@ -250,13 +257,15 @@ class ClosedForm:
 
     def posterior_gradient(self, x: Array) -> tuple[float, float, Array, Array]:
         """(mean, variance, d mean / dx (d,), d variance / dx (d,)) at one point."""
-        sf2, difference = self.signal_variance, x / self.scale - self.Z
-        c, dc = self.kernel.both(np.einsum("ij,ij->i", difference, difference))
+        sf2, z = self.signal_variance, x / self.scale - self.Z[0]
+        c, dc = self.kernel.both(np.maximum(self.V2 + float(z @ z) - 2.0 * (self.V @ z), 0.0))
         k = sf2 * c
         v = self.W @ k
-        b = v @ self.W  # K^-1 k
-        factor = 2.0 * sf2 * dc  # dk_i/dz = 2 sf2 c' (z - z_i)
-        both = np.stack([factor * self.alpha, -2.0 * factor * b]) @ difference / self.scale
+        factor = np.empty((2, len(k)))
+        np.multiply(dc, self.alpha, out=factor[0])
+        np.multiply(dc, -2.0 * (v @ self.W), out=factor[1])  # v W = K^-1 k
+        factor *= 2.0 * sf2  # dk_i/dz = 2 sf2 c' (z - z_i)
+        both = (factor.sum(1)[:, None] * z - factor @ self.V) / self.scale
         return float(k @ self.alpha), max(sf2 - float(v @ v), 0.0), both[0], both[1]
 
     def mean_gradients(self, P: Array) -> Array:
