@@ -38,8 +38,10 @@ def draw_returns(axes: Any, record: Record) -> None:
         axes.step(ids, np.maximum.accumulate(y), where="post", color=BEST, linewidth=1.4, label="best so far", zorder=3)
         average = np.cumsum(y) / np.arange(1, len(y) + 1)
         axes.plot(ids, average, color=AVERAGE, linewidth=1.2, linestyle="--", label="average return", zorder=3)
-    _draw_without_return(axes, record)
-    _focus(axes, record)
+    limits = readable_range(record.returns, [entry.bound for entry in record.entries])
+    _draw_without_return(axes, record, limits[0] if limits else -np.inf)
+    if limits:
+        axes.set_ylim(*limits)
     axes.set(xlabel="proposal", ylabel="return")
     _legend(axes)
 
@@ -50,14 +52,15 @@ def _legend(axes: Any) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, ncols=4, frameon=False)
 
 
-def _draw_without_return(axes: Any, record: Record) -> None:
+def _draw_without_return(axes: Any, record: Record, bottom: float) -> None:
     """Vetoes at the bound that spoke against them, others without a return at the bottom edge; and the threshold."""
     for outcome, marker in (("vetoed", "x"), ("stopped", "s"), ("failed", "v"), ("expired", "d")):
         shown = [entry for entry in record.entries if entry.outcome == outcome]
         at_bound = [entry for entry in shown if outcome == "vetoed" and np.isfinite(entry.bound)]
         style: dict[str, Any] = {"color": OUTCOME_COLORS[outcome], "marker": marker, "s": 26, "zorder": 5}
         if at_bound:
-            axes.scatter([e.id for e in at_bound], [e.bound for e in at_bound], label=f"vetoed ({len(shown)})", **style)
+            heights = [max(entry.bound, bottom) for entry in at_bound]
+            axes.scatter([e.id for e in at_bound], heights, clip_on=False, label=f"vetoed ({len(shown)})", **style)
         elif shown:
             edge = axes.get_xaxis_transform()
             style |= {"transform": edge, "clip_on": False, "label": f"{outcome} ({len(shown)})"}
@@ -68,12 +71,6 @@ def _draw_without_return(axes: Any, record: Record) -> None:
         ids, values = zip(*thresholds, strict=True)
         color = OUTCOME_COLORS["vetoed"]
         axes.plot(ids, values, color=color, linewidth=1.0, linestyle=":", label="threshold", zorder=2)
-
-
-def _focus(axes: Any, record: Record) -> None:
-    """Early bounds can lie orders of magnitude below the returns; keep the returns readable."""
-    if limits := readable_range(record.returns, [entry.bound for entry in record.entries]):
-        axes.set_ylim(*limits)
 
 
 def draw_coverage(axes: Any, record: Record) -> None:
