@@ -18,6 +18,7 @@ from crbo_ros.errors import InvalidInput, MissingDependency, PlantError
 
 POLL = 0.02  # s between two looks at whether to go on
 DISCOVERY = 15.0  # s to wait for a service to appear
+GONE = 1.0  # s after which a service that is no longer offered counts as gone
 
 # Called at every look; raises Stopped when somebody wants the episode to end.
 Poll = Callable[[], None]
@@ -112,12 +113,22 @@ class RosLink:
     def call(
         self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY
     ) -> Any:
-        """One answer of a service. PlantError if there is no service or no answer in time."""
+        """One answer of a service. PlantError if there is no service, no answer in time, or it goes away meanwhile."""
         self.ready(type_, name, discovery, poll)
         client = self.client(type_, name)
+        last_seen = time.monotonic()
+
+        def look() -> None:
+            nonlocal last_seen
+            poll()
+            if client.service_is_ready():
+                last_seen = time.monotonic()
+            elif time.monotonic() - last_seen > GONE:
+                raise PlantError(f"the service {name} went away; did its node end?")
+
         future = client.call_async(request)
         try:
-            return self.finished(future, seconds, f"the service {name}", poll)
+            return self.finished(future, seconds, f"the service {name}", look)
         except BaseException:
             client.remove_pending_request(future)
             raise

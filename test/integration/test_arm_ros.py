@@ -60,6 +60,7 @@ def test_a_movement_is_followed_to_its_goal_and_returned_as_measured(node):
         assert rests(arm)
 
 
+@pytest.mark.slow
 def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node, link):
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
@@ -73,6 +74,7 @@ def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node, link):
         assert received(link) == count
 
 
+@pytest.mark.slow
 def test_a_stop_holds_the_arm_where_it_is(node):
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
@@ -88,6 +90,7 @@ def test_a_stop_holds_the_arm_where_it_is(node):
         assert arm.position()[0] < 1.5
 
 
+@pytest.mark.slow
 def test_an_arm_that_leaves_its_path_or_falls_silent_is_held(node, link):
     types = {("/simulated_arm", "stuck"): 2}
     with JointTrajectoryArm(LIMITS, tolerance=Tolerance(path=0.2, lag=0.3)) as arm:
@@ -117,6 +120,7 @@ def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node):
         assert (stopped.end, stopped.reason) == ("stopped", "no")
 
 
+@pytest.mark.slow
 def test_an_action_without_control_msgs_says_what_to_install(node):
     try:
         import control_msgs  # noqa: F401

@@ -42,6 +42,7 @@ def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
     assert "episodes   12" in run.output
 
 
+@pytest.mark.slow
 def test_the_client_runs_the_protocol_in_ten_lines(graph, tmp_path):
     from crbo_ros.client import Client
 

@@ -82,6 +82,7 @@ def test_an_episode_runs_with_the_values_and_the_best_ones_are_left(pid, values)
     np.testing.assert_allclose(values("/pid_plant", PID), [4.0, 1.0, 0.9, 0.05])
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid, values):
     seen = []
 
@@ -103,6 +104,7 @@ def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid, values):
     np.testing.assert_allclose(seen[0], TRIAL[:3])
 
 
+@pytest.mark.slow
 def test_an_action_gives_the_return_and_integers_are_rounded(worker, values, config):
     with make_task("tuning", config=config(WORKER)) as task:
         outcome = task.rollout([4.5, 6.6], RNG)
@@ -184,6 +186,29 @@ def test_a_killed_runner_leaves_the_start_values(pid, start, values, tmp_path):
     runner.end(signal.SIGKILL)
     assert until(lambda: values("/pid_plant", PID[:3]) == START[:3], 20.0), runner.output
     assert until(lambda: "start values are set again" in runner.output, 5.0)
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_is_a_failed_episode_and_one_that_comes_back_gets_its_values(start, values):
+    remapped = (EXAMPLES / "pid_plant.py", "--ros-args", "-r", "__node:=other_plant")
+    first = start(*remapped)
+    config = Path(first.log).parent / "other.yaml"
+    text = (EXAMPLES / "pid_fixed_time.yaml").read_text().replace("/pid_plant", "/other_plant")
+    config.write_text(text.replace("/momentary_cost", "/cost").replace("  seconds", "  timeout: 4.0\n  seconds"))
+    with make_task("tuning", config=config) as task:
+        killed = []
+
+        def watch(seconds, *_):
+            if seconds > 0.6 and not killed:
+                killed.append(first.end())
+
+        outcome = task.rollout(TRIAL[:3], RNG, watch=watch)
+        assert outcome.end == "failed"
+        assert killed
+        second = start(*remapped)
+        assert until(lambda: task.rollout(TRIAL[:3], RNG).reason.startswith("no message on /other_plant/cost"), 60.0)
+        assert values("/other_plant", PID[:3]) == START[:3]
+        second.end()
 
 
 def crbo_run(start, tmp_path, *options):
