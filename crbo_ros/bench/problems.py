@@ -3,12 +3,15 @@ method's settings there."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,7 @@ Array = NDArray[np.float64]
 TASKS = ("basketball", "pendulum", "cartpole", "mountaincar", "furuta")
 # the exploration parameter of a method, and its value where the paper names none
 EXPLORATION = {"cma_es": ("sigma_0", 0.05), "turbo": ("length", 0.1), "local_bo": ("sigma_0", 0.05)}
+CRBO_MODULES = "optimizer proposal confidence_region hit_and_run sqp surrogate initial_design acquisition".split()
 KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box), signal and noise variance
 
 
@@ -77,8 +81,9 @@ def task_facts(name: str) -> dict[str, Any]:
     """A task's own numbers for the comparison, and a fingerprint of its policy and domain."""
     if name.startswith("synthetic-"):
         return {"gamma": None, "gammas": (), "exploration": {}, "episodes": 100, "fingerprint": "1"}
-    task = make_task(name)
-    parts = np.concatenate([task.theta_0, task.space.lower, task.space.upper])
+    with make_task(name) as task:  # one return stands for plant and reward: a changed plant changes it
+        first = round(float(task.rollout(task.theta_0, np.random.default_rng(0)).value), 6)
+    parts = np.concatenate([task.theta_0, task.space.lower, task.space.upper, [first]])
     return {
         "gamma": task.gamma,
         "gammas": tuple(task.gammas),
@@ -131,8 +136,8 @@ def registry_name(method: str) -> str:
 
 
 def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) -> str:
-    """Changes with the task's policy and domain, with the settings, and with what CRBO's presets make of them."""
-    text = repr((task_facts(problem)["fingerprint"], sorted(settings.items())))
+    """Changes with the task (policy, domain, plant), the settings, and the method's own code and presets."""
+    text = repr((task_facts(problem)["fingerprint"], sorted(settings.items()), code_fingerprint(registry_name(method))))
     if registry_name(method) == "crbo":
         from crbo_ros.core.presets import make_hyperparameters, make_settings
 
@@ -140,3 +145,33 @@ def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) ->
         dim = int(problem[10:-1]) if problem.startswith("synthetic-") else task_facts(problem)["dim"]
         text += repr((asdict(resolved), make_hyperparameters(resolved, dim)))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@lru_cache(maxsize=32)
+def code_fingerprint(method: str) -> str:
+    """Of what the method's own modules do: comments, docstrings and layout do not count."""
+    from crbo_ros.registry import load
+
+    folder = Path(__file__).parent.parent
+    own = Path(sys.modules[load("methods", method).__module__].__file__ or "")
+    paths = [own, *(folder / "core" / f"{name}.py" for name in CRBO_MODULES if method == "crbo")]
+    digest = hashlib.sha256()
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if (
+                isinstance(body, list)
+                and body
+                and isinstance(body[0], ast.Expr)
+                and ast.get_docstring(_documented(node))
+            ):
+                node.body = body[1:]  # type: ignore[attr-defined]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def _documented(node: ast.AST) -> Any:
+    """The node itself where it may have a docstring, else an empty module."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return node if isinstance(node, kinds) else ast.Module([], [])

@@ -1,7 +1,7 @@
 """Sweeps: many independent runs (problem x method x setting x seed), in parallel, resumable.
 
 Each finished run is one file in FOLDER/runs, written at once under its final name; a killed sweep goes on where it
-was. The file's name holds a fingerprint of the task, the settings and CRBO's presets, so that a changed one is run
+was. The file's name holds a fingerprint of the task, the settings and the method's code, so that a changed one is run
 again. Runs are ordered by repeat: repeat 0 of everything first, so that an unfinished sweep is a comparison with
 fewer repeats.
 """
@@ -153,12 +153,12 @@ def _job(run: Run, folder: Path, deadline: float) -> tuple[Run, float | None, st
     """(run, seconds or None if it was not started, error)."""
     if time.time() >= deadline:
         return run, None, ""
-    started = time.time()
+    started, path = time.time(), folder / "runs" / run.file  # its name before it runs: the code that is loaded now
     try:
         record = play(run)
     except MissingDependency as error:  # the others can go on
         return run, None, str(error)
-    write_atomically(folder / "runs" / run.file, json.dumps(record))
+    write_atomically(path, json.dumps(record))
     return run, time.time() - started, ""
 
 

@@ -92,6 +92,21 @@ def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
     assert run.file != name
 
 
+def test_a_method_s_changed_code_is_another_fingerprint_and_its_comments_are_not(tmp_path, monkeypatch):
+    import sys
+    from types import SimpleNamespace
+
+    marks = []
+    for text in ("x = 1\n", '"""Words."""\nx = 1  # one\n', "x = 2\n"):
+        (tmp_path / "own.py").write_text(text)
+        monkeypatch.setitem(sys.modules, "own", SimpleNamespace(__file__=str(tmp_path / "own.py")))
+        monkeypatch.setattr("crbo_ros.registry.load", lambda kind, name: SimpleNamespace(__module__="own"))
+        problems.code_fingerprint.cache_clear()
+        marks.append(problems.code_fingerprint("own"))
+    problems.code_fingerprint.cache_clear()
+    assert marks[0] == marks[1] != marks[2]
+
+
 def test_refused_episodes_count_towards_the_budget_and_not_the_average(bowl):
     record = sweep.play(Run("bowl", "bo", "default", 3, 12, {}))
     refused = [row for row in record["rows"] if row["end"] == "failed"]
