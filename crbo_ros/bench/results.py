@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         sections += [_task(problem, tables[name], args.results / name) for problem in problems]
         if tables[name] is not None:
             sections.append(f"![{name}](images/results/{name}.png)")
+        sections.append(_study(args.results / name / "study", name, problems, images))
     trajectories = args.results / "furuta-trajectories"
     sections.append(_file("Furuta: trajectories", trajectories, "furuta-trajectories", statements.TRAJECTORIES))
     sections.append(_summary("Computation time", args.results / "time", statements.TIME))
@@ -92,12 +93,13 @@ def _provenance(results: Path) -> str:
 
 def _bars(results: Path, tables: dict[str, Any]) -> str:
     """Where CRBO stands on each task."""
-    rows = [["task", "CRBO's average", "best other's", "CRBO first", "CRBO's J(theta*)", "best other's", "within 3 %"]]
+    rows = [["task", "repeats", "CRBO's average", "best other's", "CRBO first", "CRBO's J(theta*)", "best other's"]]
+    rows[0].append("first or within 3 %")
     for name, problems in POLICY.items():
         for problem in problems:
             runs = tables[name]
             if runs is None or problem not in set(runs["problem"]):
-                rows.append([problem, *["not run"] * 6])
+                rows.append([problem, *["not run"] * 7])
                 continue
             rows.append([problem, *_standing(runs[runs["problem"] == problem])])
     return f"## Where CRBO stands\n\n{statements.BARS}\n\n{markdown(rows)}"
@@ -106,12 +108,13 @@ def _bars(results: Path, tables: dict[str, Any]) -> str:
 def _standing(runs: Any) -> list[str]:
     medians = runs.groupby("method")[["average", "final"]].median()
     if "crbo" not in medians.index:
-        return ["not run"] * 6
+        return ["not run"] * 7
     mine, others = medians.loc["crbo"], medians[~medians.index.str.startswith("crbo")]
-    row = []
+    counts = runs.groupby("method").size()
+    row = [f"{counts['crbo']} (others {counts.drop('crbo').min()} to {counts.drop('crbo').max()})"]
     for column in ("average", "final"):
         if not len(others):
-            return ["not run"] * 6
+            return ["not run"] * 7
         rival = others[column].idxmax()
         theirs = float(others[column].max())
         row += [number(float(mine[column])), f"{number(theirs)} ({figures.label(rival)})"]
@@ -134,6 +137,20 @@ def _task(problem: str, runs: Any, folder: Path) -> str:
         rows.append([figures.label(method), setting, str(len(group)), *cells])
     start = number(float(runs["start"].median()))
     return f"{title}\n\nOurs, {runs['episodes'].max()} episodes, J(theta_0) = {start}:\n\n{markdown(rows)}"
+
+
+def _study(folder: Path, name: str, problems: tuple[str, ...], images: Path) -> str:
+    """The exploration-parameter study, where it was run."""
+    if not (folder / "summary.md").exists():
+        return ""
+    pictures = []
+    for problem in problems:
+        if (folder / f"{problem}.png").exists():
+            images.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / f"{problem}.png", images / f"study-{problem}.png")
+            pictures.append(f"![exploration parameters, {problem}](images/results/study-{problem}.png)")
+    section = _summary(f"Exploration parameters: {name}", folder, statements.STUDY)
+    return "\n\n".join([section, *pictures])
 
 
 def _synthetic(folder: Path) -> str:

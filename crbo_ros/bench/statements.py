@@ -60,3 +60,6 @@ iterations."""
 
 BOUND = """The paper estimates the Lipschitz constant by the largest gradient of the GP mean and says that
 underestimating it can violate the bound. It does; ours is an upper confidence bound instead."""
+
+STUDY = """The paper's appendix: on the basketball task CRBO is robust to its exploration parameter and improves
+monotonically for all of its values, whereas large exploration fails drastically for the other methods."""
