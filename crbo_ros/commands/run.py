@@ -33,6 +33,7 @@ from crbo_ros.nodes.graph import (
     graph,
     with_task_options,
 )
+from crbo_ros.registry import make_task
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
 FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     given = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
     given["experiments_dir"] = str(Path(given["experiments_dir"] or "experiments").resolve())
     specs = graph(args.task, given)
+    if args.config:  # a mistake in it is told here, once, before anything is started
+        make_task(args.task, given["plant"] or None, **json.loads(given["task_options"]))
     experiment = specs[0].parameters["experiment"]
     namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
     folder = Path(given["experiments_dir"]) / experiment
@@ -102,7 +105,6 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
 def _conclude(args: argparse.Namespace, given: dict[str, str], folder: Path) -> int:
     """The best policy, written and shown, and the report."""
     from crbo_ros.core.store import ExperimentStore
-    from crbo_ros.registry import make_task
 
     store = ExperimentStore(folder / "experiment.sqlite")
     episodes = [episode for episode in store.episodes() if episode.counts]

@@ -116,3 +116,14 @@ def test_a_field_is_found_by_its_path_and_texts_are_read_as_numbers():
     for path in ("pose.y", "pose.x[2]", "pose", "bad", "odd", "pose.x.z"):
         with pytest.raises(InvalidInput, match="field"):
             field_value(message, path)
+
+
+def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(tmp_path, capsys):
+    from crbo_ros.cli import main
+
+    file = write(tmp_path, GOOD.replace("aggregate: mean", "aggregate: median"))
+    assert main(["run", "tuning", "--config", str(file), "--experiments-dir", str(tmp_path / "experiments")]) == 1
+    printed = capsys.readouterr()
+    assert "tuning.yaml, line 16: return.aggregate: 'median' is none of" in printed.err
+    assert printed.out == ""
+    assert not (tmp_path / "experiments").exists()
