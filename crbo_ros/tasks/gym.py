@@ -27,6 +27,7 @@ from crbo_ros.plants.gymnasium import RATES, GymnasiumPlant, episode_seed
 from crbo_ros.policies.agent import Agent
 from crbo_ros.tasks.base import COMPLETED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
 from crbo_ros.tasks.episode import run_episode
+from crbo_ros.tasks.gym_plot import Panel, plot
 
 Array = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ class GymTask(Task):
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
-    panels: tuple[tuple[str, str, float], ...] = ()  # (column, axis label, factor to its unit) for the plot
+    panels: tuple[Panel, ...] = ()  # of the plot
     end_reason = "the environment ended the episode"
 
     def __init__(
@@ -158,8 +159,6 @@ class GymTask(Task):
 
     def plot(self, trajectories: dict[str, Trajectory], path: Path) -> None:
         """A panel for each of `panels` (all columns where there are none), all trajectories in each."""
-        from crbo_ros.tasks.gym_plot import plot
-
         plot(trajectories, self.panels, path)
 
     # -- the plant --------------------------------------------------------------------------------
@@ -206,7 +205,12 @@ class Pendulum(_Adapted):
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names = ("cos", "sin", "rate")  # -, -, rad/s
     action_names = ("torque",)  # N m
-    panels = (("angle", "angle [deg]", 180.0 / np.pi), ("torque", "torque [N m]", 1.0), ("return", "return", 1.0))
+    panels = (
+        Panel("angle", "angle [deg]", 180.0 / np.pi),
+        Panel("angle", "near the top [deg]", 180.0 / np.pi, limit=4.0),
+        Panel("torque", "torque [N m]"),
+        Panel("return", "return"),
+    )
 
     def rewards(self, observations: Array, actions: Array, ended: NDArray[np.bool_]) -> Array:
         angle = np.degrees(np.arctan2(observations[:, 1], observations[:, 0]))
@@ -232,7 +236,7 @@ class CartPole(_Adapted):
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names = ("x", "x_rate", "pole", "pole_rate")  # m, m/s, rad, rad/s
     action_names = ("push",)  # 0 left, 1 right
-    panels = (("x", "cart [m]", 1.0), ("pole", "pole [deg]", 180.0 / np.pi), ("return", "return", 1.0))
+    panels = (Panel("x", "cart [m]"), Panel("pole", "pole [deg]", 180.0 / np.pi), Panel("return", "return"))
     end_reason = "the pole fell or the cart left the track"
 
     def rewards(self, observations: Array, actions: Array, ended: NDArray[np.bool_]) -> Array:
@@ -257,7 +261,7 @@ class MountainCar(_Adapted):
     episodes = 200
     observation_names = ("position", "velocity")  # the environment's units
     action_names = ("force",)  # -1 .. 1
-    panels = (("position", "position", 1.0), ("force", "force", 1.0), ("return", "return", 1.0))
+    panels = (Panel("position", "position"), Panel("force", "force"), Panel("return", "return"))
     end_reason = "the car reached the goal"
 
     def rewards(self, observations: Array, actions: Array, ended: NDArray[np.bool_]) -> Array:
