@@ -34,6 +34,7 @@ from crbo_ros.core.surrogate import ClosedForm, Outputs, Surrogate
 from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import Exhausted
 
+PERIOD = 5  # every so many proposals one may explore instead of settling
 RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to learn
 SMALLEST = 0.05  # gamma in force never falls below this share of gamma
 
@@ -70,7 +71,9 @@ class Optimizer(AskTell):
                 ard=self.settings.ard,
                 kernel=self.settings.gpytorch_kernel,
             )
-        return ClosedForm(self.kernel, self.space.dim, self.hyper, ard=self.settings.ard)
+        surrogate = ClosedForm(self.kernel, self.space.dim, self.hyper, ard=self.settings.ard)
+        surrogate.gradient_tolerance = 1e-2  # far below what the data can say; saves a quarter of the fit
+        return surrogate
 
     # -- verbs ------------------------------------------------------------------------------------
 
@@ -201,11 +204,11 @@ class Optimizer(AskTell):
         return self._finish(id, x, found.kind, reason, region, X, y, estimate)
 
     def _settled(self, region: ConfidenceRegion, found: Found, id: int) -> bool:
-        """Whether this is the third proposal's turn and UCB promises next to nothing over the best policy's mean.
+        """Whether it is this proposal's turn to explore and UCB promises next to nothing over the best policy's mean.
 
         Next to nothing: 2 % of beta gamma sigma_f, the most that uncertainty can promise inside the region.
         """
-        if not (self.settings.restless and self.settings.acquisition == "ucb" and id % 3 == 0):
+        if not (self.settings.restless and self.settings.acquisition == "ucb" and id % PERIOD == 0):
             return False
         mean, variance = self.surrogate.posterior(found.x[None])
         gain = float(mean[0]) + self.settings.beta * math.sqrt(float(variance[0])) - float(np.max(region.data_mean))
@@ -220,7 +223,7 @@ class Optimizer(AskTell):
             settings.acquisition,
             settings.beta,
             samples=samples,
-            chains=max(32, samples // 4),
+            chains=max(32, samples // (2 if high else 4)),
             starts=settings.starts,
             max_evaluations=30 if high else 60,
             tolerance=1e-5 if high else 1e-7,

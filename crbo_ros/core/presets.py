@@ -9,7 +9,7 @@ centred
 2. Priors that scale with the dimension and do not let noise explain everything (`default_hyperparameters`).
 3. The region does not close under noise (`confidence_region`).
 4. The initial directions are mutually orthogonal.
-5. Where UCB would evaluate the same optimum over and over, every third proposal explores the region's edge instead.
+5. Where UCB would evaluate the same optimum over and over, every fifth proposal explores the region's edge instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Settings:
     gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
     samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
     starts: int = 2  # polished starts a proposal
-    restless: bool = True  # UCB: every third proposal that has nothing left to learn explores instead
+    restless: bool = True  # UCB: every fifth proposal, if nothing is left to learn, explores instead
     fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
     hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
     surrogate: str = "closed_form"  # or "gpytorch"

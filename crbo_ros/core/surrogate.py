@@ -98,6 +98,8 @@ class Surrogate(Protocol):
 class ClosedForm:
     """The NumPy Gaussian process."""
 
+    gradient_tolerance = 1e-4  # of the fit: largest derivative of the log posterior by a log hyperparameter
+
     def __init__(self, kernel: Kernel, dim: int, hyper: Hyperparameters, *, ard: bool = False) -> None:
         self.kernel, self.dim, self.hyper, self.ard = kernel, dim, hyper, ard
         lengthscale, sf2, sn2 = hyper.start
@@ -189,7 +191,7 @@ class ClosedForm:
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": 1e-4},
+            options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": self.gradient_tolerance},
         )
         self.fit_message = "" if result.success or result.nit >= max_iterations else f"fit: {result.message}"
         if np.all(np.isfinite(result.x)) and result.fun < 1e24:
