@@ -135,7 +135,7 @@ class AskTell(ABC):
     def _propose(self, id: int) -> Proposal:
         """Make proposal number `id` (0 is theta_0 by convention, kind "start")."""
 
-    def _on_end(self, id: int, end: End) -> None:
+    def _on_end(self, id: int, end: End) -> None:  # noqa: B027  (most methods have no books)
         """Called after trial `id` has ended, for methods that keep their own books."""
 
     def rng(self, *key: int) -> np.random.Generator:
