@@ -1,6 +1,9 @@
 """`./crbo import-sb3 model.zip --env ENV_ID --out my.npz`: an agent of your own, ready to be fine-tuned.
 
-Writes the agent (my.npz) and, beside it, the task that it makes (my.json: name and options, as make_task takes them).
+Writes the agent (my.npz) and, beside it, the task that it makes (my.yaml, a ROS parameter file):
+
+    ./crbo run gym --params-file my.yaml                       (the same as --env ENV_ID --weights my.npz)
+    ros2 launch crbo_ros gym.launch.py env:=ENV_ID weights:=my.npz
 """
 
 from __future__ import annotations
@@ -10,6 +13,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+
+ENTRY = """# An imported agent on {env}; further parameters: docs/API.md.
+/**:
+  ros__parameters:
+    task: gym
+    task_options: '{options}'
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +47,13 @@ def run(args: argparse.Namespace) -> int:
         agent = agent_from_state(tensors, plant, policy_settings=settings, normalizer=normalizer, meta=meta)
     agent.save(out)
     options = {"env": args.env, "weights": str(out.resolve()), "width": args.width}
-    out.with_suffix(".json").write_text(json.dumps({"task": "gym", "options": options}, indent=2) + "\n")
+    entry = out.with_suffix(".yaml")
+    entry.write_text(ENTRY.format(env=args.env, options=json.dumps(options).replace("'", "''")))
     with GymTask(**options) as task:
         rng = np.random.default_rng(0)
         values = [task.rollout(task.theta_0, rng).value for _ in range(args.episodes)]
-    print(f"wrote {out} and {out.with_suffix('.json')}: {task.dim} parameters, {len(agent.layers) - 1} hidden layers")
+    print(f"wrote {out} and {entry}: {task.dim} parameters, {len(agent.layers) - 1} hidden layers")
     if values:
         print(f"J(theta_0) = {np.mean(values):.4g} (sd {np.std(values):.2g}, {len(values)} episodes of {args.env})")
-    print(f"next: ./crbo run gym --env {args.env} --weights {out}")
+    print(f"next: ./crbo run gym --params-file {entry}")
     return 0

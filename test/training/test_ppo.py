@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from crbo_ros.commands import import_sb3
 from crbo_ros.errors import InvalidInput
@@ -91,9 +92,11 @@ def test_an_imported_model_acts_as_stable_baselines_does(algorithm, tmp_path, ca
         np.testing.assert_allclose(
             agent(observation), np.ravel(model.predict(observation, deterministic=True)[0]), atol=1e-5
         )
-    entry = json.loads((tmp_path / "own.json").read_text())
+    entry = yaml.safe_load((tmp_path / "own.yaml").read_text())["/**"]["ros__parameters"]
     assert np.isfinite(
-        make_task(entry["task"], **entry["options"]).rollout(agent.get_weights(), np.random.default_rng(0)).value
+        make_task(entry["task"], **json.loads(entry["task_options"]))
+        .rollout(agent.get_weights(), np.random.default_rng(0))
+        .value
     )
 
 
