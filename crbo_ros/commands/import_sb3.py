@@ -55,5 +55,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"wrote {out} and {entry}: {task.dim} parameters, {len(agent.layers) - 1} hidden layers")
     if values:
         print(f"J(theta_0) = {np.mean(values):.4g} (sd {np.std(values):.2g}, {len(values)} episodes of {args.env})")
-    print(f"next: ./crbo run gym --params-file {entry}")
+    domain = "" if args.width == 1.0 else f" --task-options '{json.dumps({'width': args.width})}'"
+    print(f"next: ./crbo run gym --env {args.env} --weights {out}{domain}")
     return 0
