@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.joint_trajectory import ArmLimits, JointTrajectoryArm, Tolerance, minimum_jerk, slowed, to_rest
+from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk, slowed, to_rest
+from crbo_ros.plants.joint_trajectory import JointTrajectoryArm, Tolerance
 from crbo_ros.plants.ros_config import absolute_name, read_gamma, read_return
 from crbo_ros.plants.ros_episode import RosReturn
 from crbo_ros.plants.ros_link import Stopped

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("rclpy")
 
 from crbo_ros.errors import MissingDependency, PlantError
-from crbo_ros.plants.joint_trajectory import ArmLimits, JointTrajectoryArm, Tolerance, minimum_jerk
+from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk
+from crbo_ros.plants.joint_trajectory import JointTrajectoryArm, Tolerance
 from crbo_ros.plants.ros_link import RosLink, Stopped
 from crbo_ros.plants.ros_parameters import write
 from crbo_ros.registry import make_task

@@ -10,7 +10,8 @@ pytest.importorskip("rclpy")
 pytest.importorskip("control_msgs")
 
 from crbo_ros.errors import PlantError
-from crbo_ros.plants.joint_trajectory import ArmLimits, JointTrajectoryArm, minimum_jerk
+from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk
+from crbo_ros.plants.joint_trajectory import JointTrajectoryArm
 from crbo_ros.plants.ros_link import RosLink, Stopped
 from crbo_ros.plants.ros_parameters import write
 

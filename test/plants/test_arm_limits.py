@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.errors import InvalidInput
-from crbo_ros.plants.joint_trajectory import ArmLimits, minimum_jerk, slowed, to_rest
+from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP, JointTrajectory
 from crbo_ros.registry import make_task
 
