@@ -1,6 +1,6 @@
 """An arm behind ros2_control: trajectories to a joint_trajectory_controller, its joint states followed, held on stop.
 
-with JointTrajectoryArm(joints, limits) as arm:
+with JointTrajectoryArm(limits) as arm:
     arm.move_to(start, 2.0)                       # within the limits, or nothing moves
     path = arm.execute(dmp.rollout(theta), poll)  # PlantError when it leaves its path; Stopped when poll raises
 
