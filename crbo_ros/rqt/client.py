@@ -228,7 +228,7 @@ def state_of(m: msg.OptimizerState) -> State:
 def proposed_of(m: msg.Proposal) -> Proposed:
     return Proposed(
         m.experiment_uid, m.id, m.theta_hash, m.kind, m.reason, m.predicted_mean, m.predicted_sigma, m.worst_case,
-        m.gamma,
+        m.gamma, convert.to_seconds(m.expires),
     )  # fmt: skip
 
 

@@ -35,7 +35,10 @@ class Row:
 
     @property
     def outcome(self) -> str:
-        return self.episode.outcome if self.episode else "pending"
+        """How it ended, or pending; that a proposal has expired is told by nobody but the clock."""
+        if self.episode:
+            return self.episode.outcome
+        return "expired" if self.proposal and self.proposal.expires < time.time() else "pending"
 
     @property
     def value(self) -> float:

@@ -41,6 +41,7 @@ class Proposed:
     sigma: float = NAN
     worst_case: float = NAN
     gamma: float = NAN
+    expires: float = math.inf  # s since the epoch
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,11 @@ def test_the_running_proposal_is_the_current_one(model):
     assert model.current().id == 2
 
 
+def test_a_proposal_that_nobody_reported_on_is_shown_as_expired(model):
+    model.take([Proposed(UID, 0, "hash", "start", expires=time.time() - 1.0), Proposed(UID, 1, "hash", "initial")])
+    assert [row.outcome for row in model.rows] == ["expired", "pending"]
+
+
 def test_gamma_follows_the_proposals(model):
     model.take([proposed(0, gamma=0.4), proposed(1, gamma=0.28), episode(0, 0.5)])
     np.testing.assert_array_equal(model.series().gamma[1], [0.4, 0.28])

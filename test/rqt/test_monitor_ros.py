@@ -1,5 +1,8 @@
 """The monitor on a real Qt against real nodes in real processes."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -57,17 +60,36 @@ def outcomes(widget):
     return [row.outcome for row in widget.model.rows]
 
 
-def test_the_curve_grows_with_each_episode_when_opened_before_the_nodes(open_monitor, toy_graph, until):
+@pytest.fixture
+def ros_threads(domain, monkeypatch):
+    """The threads on which messages arrived."""
+    from crbo_ros.rqt.client import RosClient
+
+    threads, original = set(), RosClient._on_message
+
+    def spy(self, translate, message):
+        threads.add(threading.current_thread())
+        original(self, translate, message)
+
+    monkeypatch.setattr(RosClient, "_on_message", spy)
+    return threads
+
+
+def test_opened_before_the_nodes_its_curve_grows_with_each_episode_and_ros_never_calls_on_the_qt_thread(
+    open_monitor, toy_graph, until, ros_threads
+):
     pytest.importorskip("pyqtgraph")
     widget = open_monitor()
     counts = []
-    with toy_graph(episodes=12, toy={"seconds": 0.3}):
-        assert until(lambda: counts.append(shown(widget, "completed")) or counts[-1] == 12, 40)
+    with toy_graph(episodes=10, toy={"seconds": 0.3}):
+        assert until(lambda: counts.append(shown(widget, "completed")) or counts[-1] == 10, 40)
         first = next(count for count in counts if count)  # what ran while the nodes were still finding each other
-        assert sorted(set(counts)) == [0, *range(first, 13)]
-        assert first < 12
-        assert until(lambda: "episode 12/12" in widget.figures.text(), 5)
+        assert sorted(set(counts)) == [0, *range(first, 11)]
+        assert first < 10
+        assert until(lambda: "episode 10/10" in widget.figures.text(), 5)
     assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
+    assert ros_threads
+    assert threading.main_thread() not in ros_threads
 
 
 def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_first_click(
@@ -139,25 +161,28 @@ def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor
         assert ids == sorted(set(ids))
 
 
-def test_ros_callbacks_are_never_on_the_qt_thread(open_monitor, toy_graph, until, monkeypatch):
-    from crbo_ros.rqt.client import RosClient
-
-    threads = set()
-    original = RosClient._on_message
-
-    def spy(self, translate, message):
-        threads.add(threading.current_thread())
-        original(self, translate, message)
-
-    monkeypatch.setattr(RosClient, "_on_message", spy)
-    with toy_graph(episodes=2):
-        widget = open_monitor()
-        assert until(lambda: len(widget.model.rows) >= 2, 40)
-    assert threads
-    assert threading.main_thread() not in threads
-
-
 def test_a_stop_that_nobody_answers_is_told(open_monitor, until, press):
     widget = open_monitor()
     press(widget, "stop")
     assert until(lambda: "/stop is offered by nobody" in widget.message.text(), 8)
+
+
+def test_the_window_opens_by_command_makes_a_picture_and_closes_on_a_signal(domain, application, tmp_path):
+    picture = tmp_path / "monitor.png"
+    command = [sys.executable, "-m", "crbo_ros.cli", "monitor", "--size", "900x600", "--screenshot", str(picture)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "the monitor is open" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert picture.stat().st_size > 5_000
+
+
+def test_without_a_screen_the_window_says_what_to_do(domain, monkeypatch, capsys, application):
+    from crbo_ros import cli
+
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    assert cli.main(["monitor"]) == 1
+    assert "there is no screen here" in capsys.readouterr().err
