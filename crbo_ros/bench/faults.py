@@ -59,7 +59,7 @@ def one_round(args: argparse.Namespace, folder: Path, seed: int, kills_left: int
     from crbo_ros.nodes.processes import Graph
 
     given = {"experiments_dir": str(folder), "experiment": "there", "seed": str(seed), "episodes": str(args.episodes)}
-    specs = graph(args.task, {**given, "runners": str(args.runners)})
+    specs = graph(args.task, {**given, "runners": str(args.runners), "j_min_drop": "inf"})
     for spec in specs:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True

@@ -70,7 +70,7 @@ def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, floa
         "seed": str(args.seed),
         "episodes": str(args.episodes),
     }
-    specs = graph(args.task, given)
+    specs = graph(args.task, {**given, "j_min_drop": "inf"})  # as in one process: no threshold
     with Graph(specs, namespace="bench", say=lambda line: None) as processes, Watcher("bench") as watcher:
         median = time_calls("bench", args.calls)
         done = processes.wait_for(lambda: watcher.state is not None and watcher.state.completed >= args.episodes, 600)

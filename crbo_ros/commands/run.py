@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True
     code = _run_graph(specs, namespace, given["log_level"], folder)
-    return code or _conclude(args, given, folder)
+    return code or _conclude(args, given, specs, folder)
 
 
 def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
@@ -102,7 +102,7 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
     return 0
 
 
-def _conclude(args: argparse.Namespace, given: dict[str, str], folder: Path) -> int:
+def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeSpec], folder: Path) -> int:
     """The best policy, written and shown, and the report."""
     from crbo_ros.core.store import ExperimentStore
 
@@ -117,9 +117,10 @@ def _conclude(args: argparse.Namespace, given: dict[str, str], folder: Path) -> 
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
     if args.evaluate > 0 and args.task != "custom":
         try:
-            options = json.loads(given["task_options"] or "{}")
-            task = make_task(args.task, given["plant"] or None, **options)
-            if not getattr(getattr(task, "plant", None), "is_hardware", False):
+            configured = specs[-1].configured()
+            options = json.loads(configured.get("task_options") or "{}")
+            task = make_task(args.task, configured.get("plant") or None, **options)
+            if not getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
                 _evaluate(task, np.array(best["theta"]), args.evaluate, int(given["seed"] or 1))
         except CrboError as error:
             print(f"not evaluated: {error}")

@@ -36,6 +36,7 @@ from crbo_ros.errors import Exhausted
 
 PERIOD = 5  # every so many proposals one may explore instead of settling
 RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to learn
+FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
 SMALLEST = 0.05  # gamma in force never falls below this share of gamma
 
 
@@ -53,7 +54,7 @@ class Optimizer(AskTell):
         self.n_init = self.settings.n_init or math.ceil(math.sqrt(space.dim))
         self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
         self.caution = 1.0  # gamma in force = gamma * caution; falls with vetoes, recovers with episodes
-        self.vetoes = 0  # consecutive ones
+        self.vetoes = 0  # consecutive vetoes and failures
         self.veto_distance = math.inf  # proposals stay closer to the data than the last vetoed one did
         self.score, self.score_paper = lip.Score(), lip.Score()
         self.outputs = Outputs()
@@ -138,8 +139,8 @@ class Optimizer(AskTell):
     def _propose(self, id: int) -> Proposal:
         if self.vetoes >= self.settings.max_vetoes:
             raise Exhausted(
-                f"{self.vetoes} proposals in a row were vetoed, down to {self.veto_distance:.2g} from the data (in the "
-                "unit box); lower J_min, give a Lipschitz constant, or choose another theta_0"
+                f"{self.vetoes} proposals in a row were vetoed or failed, down to {self.veto_distance:.2g} from the "
+                "data (in the unit box); lower J_min, give a Lipschitz constant, or choose another theta_0"
             )
         x0 = self.space.to_unit(self.theta_0)
         start_under_way = any(self.trials[i].proposal.kind == "start" for i in self.pending)
@@ -156,6 +157,10 @@ class Optimizer(AskTell):
         for i in self.pending:  # fantasies: the posterior mean, so that the variance shrinks and the mean stays
             x = self.space.to_unit(self.trials[i].proposal.theta)
             self.surrogate.add(x, float(self.surrogate.posterior(x[None])[0][0]))
+            self._current = -1
+        failed = [i for i, trial in enumerate(self.trials) if trial.end is End.FAILED]
+        for i in failed[-FAILURES_KEPT:]:  # a plant that refused a policy would refuse it again: expect the worst there
+            self.surrogate.add(self.space.to_unit(self.trials[i].proposal.theta), float(np.min(self.outputs.to(y))))
             self._current = -1
         self.figures = {"message": getattr(self.surrogate, "fit_message", "")}
         if self.n + len(self.pending) < self.n_init:
@@ -344,9 +349,8 @@ class Optimizer(AskTell):
             self.vetoes, self.veto_distance = 0, math.inf
         elif end in (End.VETOED, End.FAILED):
             self.caution = max(SMALLEST, self.caution * self.settings.veto_factor)
-            if end is End.VETOED:
-                self.vetoes += 1
-                if self._completed:
-                    x = self.space.to_unit(trial.proposal.theta)
-                    distance = float(np.sqrt(np.min(np.sum((self.data()[0] - x) ** 2, axis=1))))
-                    self.veto_distance = self.settings.veto_factor * min(distance, self.veto_distance)
+            self.vetoes += 1
+            if end is End.VETOED and self._completed:
+                x = self.space.to_unit(trial.proposal.theta)
+                distance = float(np.sqrt(np.min(np.sum((self.data()[0] - x) ** 2, axis=1))))
+                self.veto_distance = self.settings.veto_factor * min(distance, self.veto_distance)

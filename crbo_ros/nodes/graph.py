@@ -69,6 +69,14 @@ class NodeSpec:
     params_file: Path
     parameters: dict[str, Any] = field(default_factory=dict)
 
+    def configured(self) -> dict[str, Any]:
+        """The parameters that the node will have: those of the file for all nodes and for this one, then its own."""
+        import yaml
+
+        file = yaml.safe_load(self.params_file.read_text()) or {}
+        entries = [file.get(key, {}).get("ros__parameters", {}) for key in ("/**", f"/**/{self.name}", f"/{self.name}")]
+        return {**entries[0], **entries[1], **entries[2], **self.parameters}
+
 
 def parse(argument: Argument, text: str) -> Any:
     """An argument's text as its type, or InvalidInput that names it."""

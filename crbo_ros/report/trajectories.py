@@ -39,7 +39,7 @@ def _replay(record: Record, options: dict[str, Any]) -> Replay:
     assert record.experiment is not None
     assert record.best is not None
     task = make_task(record.experiment["task"], options.pop("plant", None), **options)
-    if getattr(getattr(task, "plant", None), "is_hardware", False):
+    if getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
         return Replay(note="the plant is hardware; a report moves nothing")
     if task.space.dim != len(record.best.theta):
         return Replay(note=f"the task has {task.space.dim} parameters here, the experiment {len(record.best.theta)}")

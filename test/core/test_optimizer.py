@@ -285,3 +285,24 @@ def test_sphere_points_keep_radius_and_box_at_a_corner():
 def test_orthogonal_directions_are_orthogonal():
     u = directions(5, 8, np.random.default_rng(0), True)
     np.testing.assert_allclose(u @ u.T, np.eye(5), atol=1e-12)
+
+
+def test_a_plant_that_refuses_half_of_the_domain_does_not_make_the_run_spin_on_refusals():
+    optimizer = Optimizer(Space([0.0] * 3, [1.0] * 3), [0.3] * 3, seed=1, gamma=0.6)
+    refused = 0
+    for _ in range(60):
+        proposal = optimizer.ask()
+        if proposal.theta[0] > 0.45:
+            optimizer.fail(proposal.id, "beyond a limit")
+            refused += 1
+        else:
+            optimizer.tell(proposal.id, -float(np.sum((proposal.theta - 0.7) ** 2)))
+    assert refused < 30
+    assert optimizer.best().observed > -0.25  # -0.48 at the start, -0.06 at the edge of what is not refused
+
+
+def test_twenty_failures_in_a_row_end_the_run_with_the_reason():
+    optimizer = Optimizer(Space([0.0] * 3, [1.0] * 3), [0.3] * 3, seed=1)
+    with pytest.raises(Exhausted, match="vetoed or failed"):
+        for _ in range(25):
+            optimizer.fail(optimizer.ask().id, "broken")
