@@ -1,4 +1,4 @@
-"""Lint, types and tests, as CI runs them. Arguments that are not known here go to pytest (and then only pytest runs)."""
+"""Lint, types and tests, as CI runs them. Arguments not known here go to pytest (and then only pytest runs)."""
 
 from __future__ import annotations
 
