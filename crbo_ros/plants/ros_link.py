@@ -28,6 +28,10 @@ class Stopped(Exception):
     """The watch gave a reason to stop."""
 
 
+class NoAnswer(PlantError):
+    """A call got no answer in time."""
+
+
 def no_poll() -> None:
     """Nobody can stop this."""
 
@@ -96,7 +100,7 @@ class RosLink:
         while not done.wait(POLL):
             poll()
             if time.monotonic() > deadline:
-                raise PlantError(f"{what} gave no answer within {seconds:g} s")
+                raise NoAnswer(f"{what} gave no answer within {seconds:g} s")
         return future.result()
 
     def client(self, type_: str, name: str) -> Any:
@@ -114,6 +118,23 @@ class RosLink:
         self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY
     ) -> Any:
         """One answer of a service. PlantError if there is no service, no answer in time, or it goes away meanwhile."""
+        return self._call(type_, name, request, seconds, poll, discovery)
+
+    def ask(
+        self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY
+    ) -> Any:
+        """As `call`, for what may be asked twice: once more, and once more, when there is no answer.
+
+        The first answers to a new client can get lost: a service is seen before it has seen the client in turn.
+        """
+        for _ in range(2):
+            try:
+                return self._call(type_, name, request, seconds / 3.0, poll, discovery)
+            except NoAnswer:
+                continue
+        return self._call(type_, name, request, seconds / 3.0, poll, discovery)
+
+    def _call(self, type_: str, name: str, request: Any, seconds: float, poll: Poll, discovery: float) -> Any:
         self.ready(type_, name, discovery, poll)
         client = self.client(type_, name)
         last_seen = time.monotonic()

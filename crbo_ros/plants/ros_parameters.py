@@ -29,7 +29,7 @@ from crbo_ros.plants.ros_link import Poll, RosLink, no_poll
 
 SET, GET = "rcl_interfaces/srv/SetParameters", "rcl_interfaces/srv/GetParameters"
 NOT_SET, INTEGER, DOUBLE = 0, 2, 3  # rcl_interfaces/msg/ParameterType
-ANSWER = 5.0  # s for one answer of a parameter service
+ANSWER = 6.0  # s for the answer of a parameter service, in three attempts
 Values = dict[str, dict[str, float]]  # node -> name -> value
 
 
@@ -156,7 +156,7 @@ class RosParameters:
                 self.log(f"stopping the episode: {error}")
         for attempt in range(2 if self._touched else 0):
             try:
-                self.apply(self.rest, seconds=2.0)
+                self.apply(self.rest, seconds=3.0)
                 self._touched = False
                 return
             except CrboError as error:
@@ -182,7 +182,7 @@ def read(link: RosLink, wanted: dict[str, list[str]]) -> dict[str, dict[str, tup
 
     found: dict[str, dict[str, tuple[int, float]]] = {}
     for node, names in wanted.items():
-        answer = link.call(GET, f"{node}/get_parameters", GetParameters.Request(names=names), ANSWER)
+        answer = link.ask(GET, f"{node}/get_parameters", GetParameters.Request(names=names), ANSWER)
         if len(answer.values) != len(names):  # nodes that refuse undeclared parameters answer with an empty list
             answer.values = [_single(link, node, name) for name in names]
         found[node] = {name: (v.type, _number(v)) for name, v in zip(names, answer.values, strict=True)}
@@ -193,7 +193,7 @@ def _single(link: RosLink, node: str, name: str) -> Any:
     from rcl_interfaces.msg import ParameterValue
     from rcl_interfaces.srv import GetParameters
 
-    values = link.call(GET, f"{node}/get_parameters", GetParameters.Request(names=[name]), ANSWER).values
+    values = link.ask(GET, f"{node}/get_parameters", GetParameters.Request(names=[name]), ANSWER).values
     return values[0] if values else ParameterValue()
 
 
@@ -215,11 +215,11 @@ def write(
             value = named[name] = float(round(value)) if kind == INTEGER else float(value)
             field = {"integer_value": int(value)} if kind == INTEGER else {"double_value": value}
             request.parameters.append(Parameter(name=name, value=ParameterValue(type=kind, **field)))
-        answer = link.call(SET, f"{node}/set_parameters", request, seconds, poll, discovery=seconds)
+        answer = link.ask(SET, f"{node}/set_parameters", request, seconds, poll, discovery=seconds)
         for (name, value), result in zip(named.items(), answer.results, strict=True):
             if not result.successful:
                 raise PlantError(f"{node} refused {name} = {value:g}: {result.reason or 'no reason given'}")
-        back = link.call(GET, f"{node}/get_parameters", GetParameters.Request(names=list(named)), seconds, poll)
+        back = link.ask(GET, f"{node}/get_parameters", GetParameters.Request(names=list(named)), seconds, poll)
         for (name, value), found in zip(named.items(), back.values, strict=False):
             if not _same(_number(found), value):
                 raise PlantError(f"{node} took {name} = {value:g} but holds {_number(found):g}")
