@@ -249,7 +249,9 @@ class MonitorWidget(QtWidgets.QWidget):
         state = model.state.state if model.optimizer_alive and model.state else ""
         _set(self.states["optimizer"], model.optimizer_text(), {"running": GREEN, "error": RED}.get(state, AMBER))
         _set(self.states["monitor"], model.monitor_text(), GREEN if model.armed else RED)
-        _set(self.states["runner"], model.runner_text(), GREEN if model.live_runners() else GREY)
+        runners = {status.state for status in model.live_runners()}
+        alarm = RED if runners & {"held", "error"} else GREEN if "running" in runners else GREY
+        _set(self.states["runner"], model.runner_text(), alarm)
         _set(self.proposal, model.proposal_text())
         status, sentence = model.verdict_text()
         colors = {"approved": GREEN, "vetoed": OUTCOME_COLORS["vetoed"], "waiting": AMBER}
