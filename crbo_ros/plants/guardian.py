@@ -2,8 +2,8 @@
 
 A killed process can do nothing any more. So a plant on somebody else's nodes starts this one beside itself, tells it
 through a pipe what to do in that case, and dismisses it at the end. The kernel closes the pipe whatever kills the
-parent; end of file without the dismissal means: act. The job is a function of a module of ours, by name, with JSON
-arguments, so that nothing has to be prepared when it counts.
+parent; end of file without the dismissal means: act. The job is a class, by name, with JSON arguments: made at once (it
+connects, so that nothing has to be prepared when it counts), called if the parent dies, closed in any case.
 
 A lock file for each target (this machine, this user, this ROS domain) keeps two runners from tuning the same thing, and
 a restarted runner from starting before the old one's guardian has finished.
@@ -33,7 +33,7 @@ PATIENCE = 45.0  # s that a new guardian waits for an old one that is at work
 
 
 class Guardian:
-    """The parent's end. `job`: "module:function" and its JSON arguments; `target` names what is guarded."""
+    """The parent's end. `job`: "module:Class" and its JSON arguments; `target` names what is guarded."""
 
     def __init__(self, target: str, job: str, arguments: dict[str, Any]) -> None:
         order = {"target": target, "job": job, "arguments": arguments, "parent": os.getpid()}
@@ -147,16 +147,18 @@ def main() -> int:
         print("ready" if lock else why, flush=True)
     if lock is None:
         return 1
-    module, function = order["job"].split(":")
-    act = getattr(import_module(module), function)  # now, not when it counts
-    if sys.stdin.readline() == DISMISSED:
-        return 0
-    say(f"process {order['parent']} died; putting things right")
+    module, name = order["job"].split(":")
+    job = getattr(import_module(module), name)(say=say, **order["arguments"])
     try:
-        act(say=say, **order["arguments"])
+        if sys.stdin.readline() == DISMISSED:
+            return 0
+        say(f"process {order['parent']} died; putting things right")
+        job()
     except Exception as error:  # the last line of defence: say what happened, whatever it was
         say(f"FAILED: {type(error).__name__}: {error}")
         return 1
+    finally:
+        job.close()
     return 0
 
 

@@ -75,7 +75,7 @@ class JointTrajectoryArm:
             return
         self.link.open()
         arguments = {"topic": self.topic, "states": self.states, "joints": list(self.joint_names)}
-        guardian = Guardian(self.topic, "crbo_ros.plants.joint_trajectory:hold_arm", arguments)
+        guardian = Guardian(self.topic, "crbo_ros.plants.joint_trajectory:HoldArm", arguments)
         try:
             self._listen()
             if not self.link.wait(lambda: self._fresh() is not None, DISCOVERY):
@@ -288,18 +288,23 @@ class JointTrajectoryArm:
         self._publisher.publish(self._message(np.array([0.1]), here[None], np.zeros((1, len(here)))))
 
 
-def hold_arm(*, topic: str, states: str, joints: list[str], say: Callable[[str], None]) -> None:
+class HoldArm:
     """The guardian's job: hold the arm where it is."""
-    n = len(joints)
-    wide = ArmLimits(tuple(joints), np.full(n, -1e3), np.full(n, 1e3), np.full(n, 1e3))
-    arm = JointTrajectoryArm(wide, topic=topic, states=states, log=say)
-    arm.link.open()
-    try:
-        arm._listen()
+
+    def __init__(self, *, topic: str, states: str, joints: list[str], say: Callable[[str], None]) -> None:
+        n = len(joints)
+        wide = ArmLimits(tuple(joints), np.full(n, -1e3), np.full(n, 1e3), np.full(n, 1e3))
+        self.arm, self.say = JointTrajectoryArm(wide, topic=topic, states=states, log=say), say
+        self.arm.link.open()
+        self.arm._listen()
+
+    def __call__(self) -> None:
+        arm = self.arm
         arm.link.wait(lambda: arm._fresh() is not None, 10.0)
         arm._find_controller()
         arm.hold()
         time.sleep(0.5)  # let it go out before the link closes
-        say("the arm holds")
-    finally:
-        arm._release()
+        self.say("the arm holds")
+
+    def close(self) -> None:
+        self.arm._release()

@@ -61,7 +61,7 @@ class RosParameters:
         nodes = sorted({parameter.node for parameter in self.config.parameters})
         guardian = Guardian(
             " ".join(nodes),
-            "crbo_ros.plants.ros_parameters:restore",
+            "crbo_ros.plants.ros_parameters:Restore",
             {"values": self._grouped(self.start), "calls": self._farewell()},
         )
         try:
@@ -229,29 +229,42 @@ def _same(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-def restore(*, values: Values, calls: list[dict[str, Any]], say: Callable[[str], None], patience: float = 30.0) -> None:
+class Restore:
     """The guardian's job: end the episode, set these values, see that they are set. Tries until `patience` is up."""
-    link = RosLink("crbo_guardian")
-    link.open()
-    deadline = time.monotonic() + patience
-    try:
-        for call in (Call(**fields) for fields in calls):
+
+    def __init__(
+        self, *, values: Values, calls: list[dict[str, Any]], say: Callable[[str], None], patience: float = 30.0
+    ) -> None:
+        self.values, self.say, self.patience = values, say, patience
+        self.calls = [Call(**fields) for fields in calls]
+        self.link = RosLink("crbo_guardian")
+        self.link.open()
+        for call in self.calls:  # clients that are there find their services in good time
+            self.link.client(call.type, call.name)
+        for node in values:
+            self.link.client(GET, f"{node}/get_parameters")
+            self.link.client(SET, f"{node}/set_parameters")
+
+    def __call__(self) -> None:
+        deadline = time.monotonic() + self.patience
+        for call in self.calls:
             try:
-                link.call(call.type, call.name, message_of(call, "Request"), 2.0, discovery=5.0)
+                self.link.call(call.type, call.name, message_of(call, "Request"), 2.0, discovery=5.0)
             except PlantError as error:
-                say(str(error))
+                self.say(str(error))
         while True:
             try:
-                found = read(link, {node: list(named) for node, named in values.items()})
-                types = {(node, name): found[node][name][0] for node, named in values.items() for name in named}
-                write(link, values, types)
+                found = read(self.link, {node: list(named) for node, named in self.values.items()})
+                types = {(node, name): found[node][name][0] for node, named in self.values.items() for name in named}
+                write(self.link, self.values, types)
                 break
             except PlantError as error:
-                say(str(error))
+                self.say(str(error))
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
-    finally:
-        link.close()
-    shown = "; ".join(f"{n}: " + ", ".join(f"{k} = {v:g}" for k, v in named.items()) for n, named in values.items())
-    say(f"start values are set again ({shown})")
+        shown = [f"{n}: " + ", ".join(f"{k} = {v:g}" for k, v in named.items()) for n, named in self.values.items()]
+        self.say(f"start values are set again ({'; '.join(shown)})")
+
+    def close(self) -> None:
+        self.link.close()

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 PARENT = """
 import sys, time
 from crbo_ros.plants.guardian import Guardian
-guardian = Guardian({target!r}, "guardian_job:write", {{"path": {path!r}}})
+guardian = Guardian({target!r}, "guardian_job:Write", {{"path": {path!r}}})
 guardian.wait_ready()
 print("on guard", guardian.pid, flush=True)
 {then}
@@ -27,8 +27,11 @@ time.sleep(60)
 @pytest.fixture
 def target(tmp_path, monkeypatch):
     (tmp_path / "guardian_job.py").write_text(
-        "import time\nfrom pathlib import Path\n"
-        "def write(*, path, say, text='acted'):\n    Path(path).write_text(text)\n    say('written')\n"
+        "from pathlib import Path\n"
+        "class Write:\n"
+        "    def __init__(self, *, path, say):\n        self.path = path\n"
+        "    def __call__(self):\n        Path(self.path).write_text('acted')\n"
+        "    def close(self):\n        pass\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(HERE.parents[1])]))
     name = f"test {tmp_path}"
@@ -90,13 +93,13 @@ def test_signals_to_the_guardian_itself_do_not_end_it(target, tmp_path):
 
 def test_one_target_has_one_guardian_at_a_time(target, tmp_path):
     process, _ = parent(target, tmp_path / "file")
-    second = Guardian(target, "guardian_job:write", {"path": str(tmp_path / "second")})
+    second = Guardian(target, "guardian_job:Write", {"path": str(tmp_path / "second")})
     with pytest.raises(PlantError, match=f"process {process.pid} on this machine is at work on the same target"):
         second.wait_ready()
     process.kill()
     process.wait()
     process.stdout.close()
-    third = Guardian(target, "guardian_job:write", {"path": str(tmp_path / "third")})  # waits for the first to end
+    third = Guardian(target, "guardian_job:Write", {"path": str(tmp_path / "third")})  # waits for the first to end
     third.wait_ready()
     assert (tmp_path / "file").exists()
     third.dismiss()
