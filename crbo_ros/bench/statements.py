@@ -55,7 +55,7 @@ of each method (rms_error_deg against the reference):"""
 
 TIME = """The paper: CRBO 0.501 s, TuRBO 2.618 s, Local BO 9.495 s. What dominates TuRBO is the joint draw over
 5,000 candidates; with a pathwise draw (ours, used in the sweeps) the same method is far cheaper, and the ratio to
-CRBO smaller. Local BO here is our own, closed-form version; LogEI's fit is warm-started and stops after 75
+CRBO smaller. Local BO here is our own, closed-form version; LogEI's fit is warm-started and stops after 40
 iterations."""
 
 BOUND = """The paper estimates the Lipschitz constant by the largest gradient of the GP mean and says that

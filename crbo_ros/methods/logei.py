@@ -21,7 +21,7 @@ from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import MissingDependency
 from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init
 
-FIT_ITERATIONS = 75
+FIT_ITERATIONS = 40
 
 
 def import_botorch() -> Any:
@@ -47,8 +47,8 @@ class LogEI(Modelled):
         seed: int = 0,
         n_init: int | None = None,
         noisy: bool = False,
-        restarts: int = 4,
-        raw_samples: int = 256,
+        restarts: int = 2,
+        raw_samples: int = 128,
     ) -> None:
         super().__init__(space, theta_0, seed=seed)
         import_botorch()
@@ -111,7 +111,7 @@ class LogEI(Modelled):
             q=1,
             num_restarts=self.restarts,
             raw_samples=self.raw_samples,
-            options={"maxiter": 100, "batch_limit": self.restarts, "sample_around_best": True},
+            options={"maxiter": 50, "batch_limit": self.restarts, "sample_around_best": True},
         )
         return np.asarray(x[0].detach().numpy(), dtype=np.float64)
 
