@@ -36,12 +36,12 @@ def run(args: argparse.Namespace) -> int:
         proposal = optimizer.ask()
         optimizer.tell(proposal.id, function.observe(proposal.theta, rng))
         if n in stages:
-            optimizer.ask()  # fits the model to all n returns
-            optimizer.fail(len(optimizer.trials) - 1, "asked for the picture only")
-            optimizer.caution = 1.0  # and that was no reason for caution
-            X, y = optimizer.data()
-            optimizer._condition(X, y)
-            region = ConfidenceRegion(optimizer.surrogate, args.gamma, compensate=optimizer.settings.compensate_noise)
+            X, _ = optimizer.data()
+            twin = Optimizer(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
+            twin.restore(optimizer.state())
+            twin.ask()  # fits its model to all n returns
+            compensate = twin.settings.compensate_noise
+            region = ConfidenceRegion(twin.surrogate, args.gamma, compensate=compensate)
             share = draw(axes[0][stages.index(n)], function, region, X, n)
             regret = min(function.regret(t) for t in function.space.from_unit(X))
             rows.append(f"{n},{regret:.6g},{share:.4f}")
