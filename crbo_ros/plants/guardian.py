@@ -135,6 +135,12 @@ def say(text: str) -> None:
         print(f"guardian: {text}", file=sys.stderr, flush=True)
 
 
+def answer(text: str) -> None:
+    """To the parent, which waits for it."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
+
+
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)  # only the parent's word or its death counts
@@ -143,12 +149,12 @@ def main() -> int:
         return 0
     order = json.loads(line)
     lock, why = take_lock(lock_path(order["target"]), order["parent"], PATIENCE)
-    with contextlib.suppress(OSError):
-        print("ready" if lock else why, flush=True)
     if lock is None:
+        answer(why)
         return 1
     module, name = order["job"].split(":")
     job = getattr(import_module(module), name)(say=say, **order["arguments"])
+    answer("ready")  # nothing moves before
     try:
         if sys.stdin.readline() == DISMISSED:
             return 0
