@@ -58,7 +58,7 @@ COMMANDS = {
     ),
     "doctor": Command("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
     "shell": Command("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
-    "reference": Command("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference", ros=True),
+    "reference": Command("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference"),
 }
 
 
