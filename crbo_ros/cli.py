@@ -29,7 +29,7 @@ COMMANDS = {
     "rollout": Command("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
     "inspect": Command("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "report": Command("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
-    "export": Command("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export", ros=True),
+    "export": Command("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
     "monitor": Command(
         "Look", "the live monitor window", "crbo_ros.commands.monitor", needs=("core", "sim", "gui"), ros=True
     ),

@@ -115,10 +115,10 @@ def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeS
     best = json.loads((folder / "best.json").read_text())
     print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
+    configured = specs[-1].configured()
+    options = json.loads(configured.get("task_options") or "{}")
     if args.evaluate > 0 and args.task != "custom":
         try:
-            configured = specs[-1].configured()
-            options = json.loads(configured.get("task_options") or "{}")
             task = make_task(args.task, configured.get("plant") or None, **options)
             if not getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
                 _evaluate(task, np.array(best["theta"]), args.evaluate, int(given["seed"] or 1))
@@ -131,7 +131,8 @@ def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeS
         except ImportError as error:
             print(f"no report: {error}")
         else:
-            html, picture = write_report(folder / "experiment.sqlite", folder)
+            plant = {"plant": configured["plant"]} if configured.get("plant") else {}
+            html, picture = write_report(folder / "experiment.sqlite", folder, options={**plant, **options})
             print(f"report     {html}\n           {picture}")
     return 0
 

@@ -72,6 +72,7 @@ class SafetyMonitor:
         self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self.database = Database(path, SCHEMA, 1)
+        self.stopped = self._flag("stopped")  # why everything is held, or "" when armed; survives a restart
         self._load()
 
     def _load(self) -> None:
@@ -84,16 +85,16 @@ class SafetyMonitor:
 
     # -- armed or not ------------------------------------------------------------------------------
 
-    @property
-    def stopped(self) -> str:
-        """Why everything is held, or "" when armed. Survives a restart."""
-        return self._flag("stopped")
-
-    def stop(self, reason: str) -> None:
-        self._set_flag("stopped", reason or "stopped")
+    def stop(self, reason: str, announce: Callable[[], None] = lambda: None) -> None:
+        """Hold everything, at once; `announce` it, and only then write it down (a disk may be slow, or full)."""
+        self.stopped = reason or "stopped"
+        announce()
+        self._set_flag("stopped", self.stopped)
 
     def rearm(self) -> None:
+        """Let things move again, once that is written down."""
         self._set_flag("stopped", "")
+        self.stopped = ""
 
     @property
     def experiment_uid(self) -> str:

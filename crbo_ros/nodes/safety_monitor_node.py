@@ -25,6 +25,7 @@ class SafetyMonitorNode(base.ManagedNode):
         self.monitor: SafetyMonitor | None = None
         self._sequence = 0
         self._warned = False
+        self._last_word: tuple[int, str, str] | None = None
         thinking, urgent = MutuallyExclusiveCallbackGroup(), MutuallyExclusiveCallbackGroup()
         self.create_service(srv.CheckRollout, "check_rollout", self._check, callback_group=thinking)
         self.create_service(srv.ReviewProposal, "review_proposal", self._review, callback_group=urgent)
@@ -112,7 +113,11 @@ class SafetyMonitorNode(base.ManagedNode):
                     monitor.uid,
                 )  # fmt: skip
         response.verdict = convert.verdict_to_msg(verdict)
-        self._verdict.publish(response.verdict)
+        # WAITING is repeated at every question; once is enough for those who listen (and keep a history).
+        word = (verdict.proposal_id, verdict.status, verdict.reason)
+        if verdict.status != WAITING or word != self._last_word:
+            self._verdict.publish(response.verdict)
+        self._last_word = word
         if verdict.status == "vetoed":
             self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")
         return response
@@ -130,17 +135,23 @@ class SafetyMonitorNode(base.ManagedNode):
         if self.monitor is None:
             response.success, response.message = True, "not configured: nothing moves anyway"
             return response
-        self.monitor.stop("stop was called")
-        self._beat()  # do not wait for the timer
-        self.get_logger().warning("stop: everything is held until rearm")
         response.success, response.message = True, "held until rearm"
+        try:
+            self.monitor.stop("stop was called", announce=self._beat)  # does not wait for the timer
+        except StoreError as error:
+            response.message += f", but not across a restart: {error}"
+        self.get_logger().warning(f"stop: everything is {response.message}")
         return response
 
     def _rearm(self, request: Any, response: Any) -> Any:
         if self.monitor is None or not self.active:
             response.success, response.message = False, "the safety monitor is not active"
             return response
-        self.monitor.rearm()
+        try:
+            self.monitor.rearm()
+        except StoreError as error:
+            response.success, response.message = False, str(error)
+            return response
         self._beat()
         self.get_logger().info("armed")
         response.success, response.message = True, "armed"
@@ -166,10 +177,6 @@ class SafetyMonitorNode(base.ManagedNode):
         monitor = self.monitor
         if monitor is None or not self.active:
             return
-        try:
-            stopped = monitor.stopped
-        except StoreError as error:
-            stopped = str(error)
         self._sequence += 1
         coverage = monitor.score.coverage
         self._heartbeat.publish(
@@ -178,8 +185,8 @@ class SafetyMonitorNode(base.ManagedNode):
                 monitor_uid=monitor.uid,
                 experiment_uid=monitor.experiment_uid,
                 sequence=self._sequence,
-                armed=not stopped,
-                reason=stopped,
+                armed=not monitor.stopped,
+                reason=monitor.stopped,
                 coverage=coverage if not math.isnan(coverage) else math.nan,
                 approved=monitor.approved,
                 vetoed=monitor.vetoed,
