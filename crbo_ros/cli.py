@@ -100,7 +100,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors on purpose are one line, not a traceback."""
     from crbo_ros.errors import CrboError
 
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        code = dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except CrboError as error:
+        print(f"crbo: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # crbo inspect | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("\ncrbo: interrupted", file=sys.stderr)
+        return 130
+
+
+def dispatch(argv: list[str]) -> int:
+    """Find the command's module and run it."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # threads make problems of this size 5x to 50x slower
     name = module_of(argv)
@@ -122,21 +138,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"crbo {' '.join(argv[:words])}", description=module.__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
-    try:
-        if getattr(module, "TAKES_UNKNOWN", False):
-            args, args.rest = parser.parse_known_args(argv[words:])
-        else:
-            args = parser.parse_args(argv[words:])
-        return int(module.run(args) or 0)
-    except CrboError as error:
-        print(f"crbo: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # crbo inspect | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("\ncrbo: interrupted", file=sys.stderr)
-        return 130
+    if getattr(module, "TAKES_UNKNOWN", False):
+        args, args.rest = parser.parse_known_args(argv[words:])
+    else:
+        args = parser.parse_args(argv[words:])
+    return int(module.run(args) or 0)
 
 
 if __name__ == "__main__":
