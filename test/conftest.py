@@ -13,6 +13,12 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    # Discovery between processes on a busy machine now and then takes longer than a test waits. A fault fails twice;
+    # a test that needed its second try is listed as "rerun".
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            if "ros" in item.keywords:
+                item.add_marker(pytest.mark.flaky(reruns=1))
     if config.getoption("--slow"):
         return
     skip = pytest.mark.skip(reason="slow: run with --slow")
