@@ -10,7 +10,7 @@ from importlib import import_module
 
 from crbo_ros.bench.sweep import SEED
 
-STAGES = ("region", "time", "synthetic", "basketball", "furuta", "gym", "furuta_trajectories", "bound")
+STAGES = ("region", "time", "synthetic", "basketball", "furuta", "gym", "furuta_trajectories", "ablation", "bound")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         for name, value in {**shared, "study": args.study}.items():
             if hasattr(options, name) and value is not None:
                 setattr(options, name, value)
-        if hasattr(options, "seed") and stage != "time":
+        if hasattr(options, "seed") and stage not in ("time", "ablation"):  # which have their own
             options.seed = args.seed
         if hasattr(options, "minutes"):
             options.minutes = max(0.0, (deadline - time.time()) / 60.0)

@@ -14,6 +14,7 @@ from crbo_ros.bench import figures, statements
 from crbo_ros.bench.sweep import write_atomically
 from crbo_ros.bench.tables import load_main, markdown, number, quartiles, runs_table, write_results
 
+FEWEST = 3  # repeats that a method needs to be called the best of the others
 POLICY = {"basketball": ("basketball",), "gym": ("pendulum", "cartpole", "mountaincar"), "furuta": ("furuta",)}
 
 
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         sections.append(_study(args.results / name / "study", name, problems, images))
     trajectories = args.results / "furuta-trajectories"
     sections.append(_file("Furuta: trajectories", trajectories, "furuta-trajectories", statements.TRAJECTORIES))
+    sections.append(_summary("Ablation", args.results / "ablation", statements.ABLATION))
     sections.append(_summary("Computation time", args.results / "time", statements.TIME))
     sections.append(_summary("The worst-case bound", args.results / "bound", statements.BOUND))
     text = "\n\n".join(part for part in sections if part) + "\n"
@@ -109,12 +111,13 @@ def _standing(runs: Any) -> list[str]:
     medians = runs.groupby("method")[["average", "final"]].median()
     if "crbo" not in medians.index:
         return ["not run"] * 7
-    mine, others = medians.loc["crbo"], medians[~medians.index.str.startswith("crbo")]
     counts = runs.groupby("method").size()
-    row = [f"{counts['crbo']} (others {counts.drop('crbo').min()} to {counts.drop('crbo').max()})"]
+    rivals = [name for name in medians.index if not name.startswith("crbo") and counts[name] >= FEWEST]
+    mine, others = medians.loc["crbo"], medians.loc[rivals]
+    if not rivals:
+        return ["not run"] * 7
+    row = [f"{counts['crbo']} (others {counts[rivals].min()} to {counts[rivals].max()})"]
     for column in ("average", "final"):
-        if not len(others):
-            return ["not run"] * 7
         rival = others[column].idxmax()
         theirs = float(others[column].max())
         row += [number(float(mine[column])), f"{number(theirs)} ({figures.label(rival)})"]
