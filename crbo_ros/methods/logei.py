@@ -21,8 +21,6 @@ from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import MissingDependency
 from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init
 
-FIT_ITERATIONS = 40
-
 
 def import_botorch() -> Any:
     try:
@@ -35,7 +33,11 @@ def import_botorch() -> Any:
 
 
 class LogEI(Modelled):
-    """Settings: n_init (theta_0 included), noisy, restarts and raw_samples of the acquisition's optimiser."""
+    """Settings: n_init (theta_0 included), noisy, fit_iterations, restarts and raw_samples of the acquisition's search.
+
+    The defaults are cheaper than BoTorch's own habits (10 restarts, 512 raw samples, fit_iterations 0: a fit from
+    scratch to convergence), so that whole sweeps can be paid for.
+    """
 
     name = "logei"
 
@@ -49,11 +51,13 @@ class LogEI(Modelled):
         noisy: bool = False,
         restarts: int = 2,
         raw_samples: int = 128,
+        fit_iterations: int = 40,
     ) -> None:
         super().__init__(space, theta_0, seed=seed)
         import_botorch()
         self.n_init = default_n_init(space.dim) if n_init is None else int(check_number("n_init", n_init, 0.0))
         self.noisy, self.restarts, self.raw_samples = bool(noisy), int(restarts), int(raw_samples)
+        self.fit_iterations = int(fit_iterations)
         self._model: Any = None
 
     def _next(self, id: int) -> Proposal:
@@ -73,6 +77,7 @@ class LogEI(Modelled):
         return Proposal(id, theta, "acquisition", self.outputs.back(mean[0]), self.outputs.scale * sigma[0])
 
     def _fit_model(self) -> Any:
+        from botorch import fit_gpytorch_mll
         from botorch.models import SingleTaskGP
         from botorch.optim.fit import fit_gpytorch_mll_scipy
         from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -82,11 +87,16 @@ class LogEI(Modelled):
         train = torch.as_tensor(X), torch.as_tensor(y)[:, None]
         model = SingleTaskGP(*train, outcome_transform=None)  # the returns are standardised already
         if len(y) > 1:
-            if self._model is not None:  # from the last fit: some ten times fewer iterations than from BoTorch's start
+            if (
+                self._model is not None and self.fit_iterations
+            ):  # from the last fit: some ten times fewer iterations than from BoTorch's start
                 model.load_state_dict(self._model.state_dict())
             mll = ExactMarginalLogLikelihood(model.likelihood, model)
             mll.train()
-            fit_gpytorch_mll_scipy(mll, options={"maxiter": FIT_ITERATIONS})
+            if self.fit_iterations:
+                fit_gpytorch_mll_scipy(mll, options={"maxiter": self.fit_iterations})
+            else:
+                fit_gpytorch_mll(mll)
         model.eval()
         return model
 
