@@ -226,7 +226,8 @@ def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_mid_episode_ends_in_zero_volts(number, tmp_path):
     script = textwrap.dedent(f"""
-        import sys
+        import signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # (ignored in a background job)
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import numpy as np, pytest
         from fake_qube import FakeCard, install_pal
