@@ -72,10 +72,10 @@ def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, floa
     }
     specs = graph(args.task, {**given, "j_min_drop": "inf"})  # as in one process: no threshold
     with Graph(specs, namespace="bench", say=lambda line: None) as processes, Watcher("bench") as watcher:
-        median = time_calls("bench", args.calls)
         done = processes.wait_for(lambda: watcher.state is not None and watcher.state.completed >= args.episodes, 600)
         if not done:
             raise SystemExit("the graph did not finish")
+        median = time_calls("bench", args.calls)  # after the run, so that neither disturbs the other
     stamps, data = read_data_file(folder / "there" / "experiment.sqlite")
     return stamps[-1] - stamps[0] + (stamps[-1] - stamps[0]) / (len(stamps) - 1), data, median
 

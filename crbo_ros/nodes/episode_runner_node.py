@@ -47,6 +47,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._state_rate = float(self.value("state_rate"))
         self._last_shown = 0.0
         self._failures = 0  # consecutive
+        self._servers: dict[str, tuple[float, int]] = {}  # service -> (when asked, nodes that offer it)
         self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
         clients = ReentrantCallbackGroup()
         self._propose = self.create_client(srv.ProposePolicy, "propose_policy", callback_group=clients)
@@ -342,7 +343,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             if self._quit.is_set() or (not client.wait_for_service(min(pause, 0.5)) and self._quit.wait(pause - 0.2)):
                 return None
             pause = min(1.5 * pause, 5.0)
-        if (servers := self.count_services(client.srv_name)) > 1:
+        if (servers := self._count_servers(client)) > 1:
             reason = f"{servers} nodes offer {client.srv_name}: use a namespace for each experiment; nothing moves"
             self.get_logger().error(reason, throttle_duration_sec=5.0)
             self._set(Status.HELD, reason)
@@ -361,6 +362,14 @@ class EpisodeRunnerNode(base.ManagedNode):
                     self.get_logger().warning(f"{whom} ({client.srv_name}) {why}; trying again")
                 return None
         return future.result()
+
+    def _count_servers(self, client: Client) -> int:
+        """How many nodes offer this service; asked anew at most twice a second, or always while there are too many."""
+        when, count = self._servers.get(client.srv_name, (0.0, 0))
+        if count != 1 or time.monotonic() - when > 0.5:
+            count = self.count_services(client.srv_name)
+            self._servers[client.srv_name] = (time.monotonic(), count)
+        return count
 
     def _set(self, state: int, message: str) -> None:
         """Change the status; published at once when it is another state, else by the timer."""
