@@ -54,15 +54,18 @@ class Experiment:
         budget: int = 0,
         expiry: float = 600.0,
         clock: Callable[[], float] = time.time,
+        make: Callable[[dict[str, Any]], AskTell] | None = None,
     ) -> None:
         self.store, self.method, self.budget, self.expiry, self.clock = store, method, budget, expiry, clock
+        self._make = make
         row = store.experiment()
         assert row is not None
         self.uid, self.name, self.task = str(row["uid"]), str(row["name"]), str(row["task"])
         self.state, self.message = RUNNING, ""
         self.propose_seconds = math.nan
         self._lock = threading.RLock()
-        self._unsaved: tuple[Proposal, str, str] | None = None  # (proposal, runner, request_id) the disk refused
+        self._unsaved: Proposal | None = None  # made early, or refused by the disk: for the next runner that asks
+        self._seen: dict[str, tuple[int, str, float]] = {}  # episode_uid -> what find_episode says of it
         if store.flag("finished"):
             self.state, self.message = FINISHED, store.flag("finished")
         self._check_budget()
@@ -101,13 +104,13 @@ class Experiment:
                     uid=new_uid(), name=name, task=task, method=method, seed=seed, space=space,
                     theta_0=instance.theta_0, config=settings, version=__version__, now=clock(),
                 )  # fmt: skip
-                return cls(store, instance, **options)
+                return cls(store, instance, make=make, **options)
             wanted = {"task": task, "method": method, "seed": seed, "dim": space.dim}
             _refuse_other(path, found, wanted, space, np.asarray(theta_0, float))
             instance = make(found["config"])
             _replay(instance, store)
             store.extend_pending(clock() + options.get("expiry", 600.0))  # time stood still while nobody was there
-            experiment = cls(store, instance, **options)
+            experiment = cls(store, instance, make=make, **options)
             experiment._reconfigure(settings)
             return experiment
         except BaseException:
@@ -147,20 +150,18 @@ class Experiment:
                 return Answer(DONE, self.message, proposal=None if best is None else best_as_proposal(best))
             if self.state in (PAUSED, ERROR):
                 return Answer(WAIT, self.message or self.state, 0.5)
-            if self.budget and self.method.n + len(self.method.pending) >= self.budget and not self._unsaved:
+            if self.budget and self.method.n + len(self.pending) >= self.budget:
                 return Answer(WAIT, "the rest of the budget is pending with other runners", 0.1)
             return self._new_proposal(runner, request_id)
 
     def _new_proposal(self, runner: str, request_id: str) -> Answer:
-        start = time.thread_time()
         if self._unsaved is None:
             try:
-                self._unsaved = (self.method.ask(), runner, request_id)
+                self._unsaved = self._ask()
             except Exhausted as error:
                 self.state, self.message = EXHAUSTED, str(error)
                 return self.propose(runner, request_id)
-            self.propose_seconds = time.thread_time() - start
-        proposal = self._unsaved[0]
+        proposal = self._unsaved
         now = self.clock()
         try:
             self.store.add_proposal(
@@ -173,11 +174,55 @@ class Experiment:
         self._unsaved = None
         return Answer(OK, proposal=proposal, expires=now + self.expiry)
 
+    def _ask(self) -> Proposal:
+        start = time.thread_time()
+        proposal = self.method.ask()
+        self.propose_seconds = time.thread_time() - start
+        return proposal
+
+    def prepare(self) -> bool:
+        """Make the next proposal before anybody asks for it; whether there is one in hand now.
+
+        It is the same, bit for bit, as if it were made at the question: it is begun only when nothing is pending, so
+        that no result can come in between, and the operator's words that would change it discard it (see _forget). It
+        lives in memory alone; after a kill the store knows nothing of it and it is made again.
+        """
+        with self._lock:
+            if self._make is None or self.state != RUNNING or (self.method.pending and self._unsaved is None):
+                return False
+            if self._unsaved is None:
+                try:
+                    self._unsaved = self._ask()
+                except Exhausted:
+                    self._rebuild()  # it is for propose to say so, to somebody who asked
+                    return False
+            return True
+
+    def _forget(self) -> None:
+        """Discard a proposal that nobody has seen: the method goes back to what the store knows."""
+        if self._unsaved is not None and self._make is not None:
+            self._rebuild()
+            self._unsaved = None
+
+    def _rebuild(self) -> None:
+        assert self._make is not None
+        row = self.store.experiment()
+        assert row is not None
+        method = self._make(row["config"])
+        _replay(method, self.store)
+        self.method = method
+
+    @property
+    def pending(self) -> list[int]:
+        """Ids of the proposals that are with a runner."""
+        unseen = None if self._unsaved is None else self._unsaved.id
+        return [id for id in self.method.pending if id != unseen]
+
     def acknowledge(self, episode: Episode) -> tuple[str, str]:
         """Take in how a proposal ended: (status, reason). ACCEPTED only after it is on disk."""
         with self._lock:
             try:
-                known = self.store.find_episode(episode.episode_uid)
+                known = self._seen.get(episode.episode_uid) or self.store.find_episode(episode.episode_uid)
                 if known is not None:
                     same = known[:2] == (episode.proposal_id, episode.outcome) and (
                         known[2] == episode.value or not episode.counts
@@ -189,6 +234,7 @@ class Experiment:
                 arguments = [row.proposal.id, episode.value if episode.counts else episode.reason]
                 self.store.end_proposal(row.proposal.id, end, episode.reason, (verb, arguments), self.clock(), episode)
                 getattr(self.method, verb)(*arguments)
+                self._seen[episode.episode_uid] = (episode.proposal_id, episode.outcome, episode.value)
             except InvalidInput as error:
                 return REFUSED, str(error)
             except StoreError as error:
@@ -198,6 +244,10 @@ class Experiment:
                 self.message = f"proposal {row.proposal.id} {end.value}: {episode.reason}"
             self._check_budget()
             return ACCEPTED, ""
+
+    def knows(self, episode_uid: str) -> bool:
+        """Whether this episode has been taken in since the start. (One taken in before is known to the store alone.)"""
+        return episode_uid in self._seen
 
     def _check_episode(self, episode: Episode) -> ProposalRow:
         if not episode.episode_uid:
@@ -241,11 +291,16 @@ class Experiment:
     def configure(self, **changes: Any) -> None:
         """Change gamma or j_min of a method that has them; recorded."""
         with self._lock:
-            change = getattr(self.method, "configure", None)
-            if change is None:
+            if not hasattr(self.method, "configure"):
                 raise InvalidInput(f"{', '.join(changes)}: method {self.method.name!r} has no such setting")
-            change(**changes)
-            self.store.add_event("configure", [changes])
+            self._forget()
+            self.method.configure(**changes)
+            try:
+                self.store.add_event("configure", [changes])
+            except StoreError:
+                if self._make is not None:  # what was not written down is not in force
+                    self._rebuild()
+                raise
 
     def pause(self) -> tuple[bool, str]:
         with self._lock:
@@ -265,6 +320,7 @@ class Experiment:
         """End the run: from now on every runner gets DONE with the best policy."""
         with self._lock:
             self.store.set_flag("finished", reason)
+            self._forget()
             self.state, self.message = FINISHED, reason
             return True, reason
 
@@ -293,7 +349,7 @@ class Experiment:
                 "state": self.state,
                 "message": self.message,
                 "completed": len(y),
-                "pending": ends.count(End.PENDING),
+                "pending": len(self.pending),
                 "vetoed": ends.count(End.VETOED),
                 "failed": ends.count(End.FAILED),
                 "expired": ends.count(End.EXPIRED),

@@ -66,6 +66,7 @@ class SafetyMonitor:
         self.score = Score()
         self.last_check = 0.0  # time of the last question, for diagnostics
         self._clock, self._lock = clock, threading.RLock()
+        self._arming = threading.Lock()  # never held while computing or writing
         self._bound = WorstCase(space.dim, lipschitz=lipschitz, scale=scale)
         self._ids: list[int] = []  # proposal ids of the bound's data
         self._start_value = math.nan
@@ -73,33 +74,46 @@ class SafetyMonitor:
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self.database = Database(path, SCHEMA, 1)
         self.stopped = self._flag("stopped")  # why everything is held, or "" when armed; survives a restart
+        self.holds = 0  # how often it was told to hold
+        self.experiment_uid = self._flag("experiment_uid")  # the one it guards; empty until asked about one
+        self._seen: set[str] = set()  # episode_uids of the returns it has
         self._load()
 
     def _load(self) -> None:
         rows = self.database.query(
-            "SELECT r.proposal_id, r.x, r.value, a.worst_case FROM returns r "
+            "SELECT r.episode_uid, r.proposal_id, r.x, r.value, a.worst_case FROM returns r "
             "LEFT JOIN approvals a ON a.verdict_id = r.verdict_id ORDER BY r.rowid"
         )
-        for proposal_id, x, value, worst_case in rows:
-            self._book(proposal_id, from_blob(x), value, worst_case)
+        for uid, proposal_id, x, value, worst_case in rows:
+            self._book(uid, proposal_id, from_blob(x), value, worst_case)
 
     # -- armed or not ------------------------------------------------------------------------------
 
-    def stop(self, reason: str, announce: Callable[[], None] = lambda: None) -> None:
-        """Hold everything, at once; `announce` it, and only then write it down (a disk may be slow, or full)."""
-        self.stopped = reason or "stopped"
-        announce()
+    def hold(self, reason: str) -> None:
+        """Hold everything, at once. Waits for nothing: neither for what it computes, nor for a disk."""
+        with self._arming:
+            self.stopped = reason or "stopped"
+            self.holds += 1
+
+    def keep_hold(self) -> None:
+        """Write down that everything is held, so that it outlives a restart."""
         self._set_flag("stopped", self.stopped)
 
-    def rearm(self) -> None:
-        """Let things move again, once that is written down."""
-        self._set_flag("stopped", "")
-        self.stopped = ""
+    def stop(self, reason: str) -> None:
+        """Hold everything, and write that down."""
+        self.hold(reason)
+        self.keep_hold()
 
-    @property
-    def experiment_uid(self) -> str:
-        """The experiment it guards; empty until it has been asked about one."""
-        return self._flag("experiment_uid")
+    def rearm(self, holds: int | None = None) -> bool:
+        """Let things move again, once that is written down. False: somebody said hold since there were `holds`."""
+        self._set_flag("stopped", "")
+        with self._arming:
+            current = holds is None or holds == self.holds
+            if current:
+                self.stopped = ""
+        if not current:
+            self.keep_hold()
+        return current
 
     @property
     def threshold(self) -> float:
@@ -172,6 +186,7 @@ class SafetyMonitor:
 
     def _adopt(self, experiment_uid: str) -> None:
         self._set_flag("experiment_uid", experiment_uid)
+        self.experiment_uid = experiment_uid
         early, self._early = self._early, []
         for episode in early:
             self.add_return(episode)
@@ -207,9 +222,8 @@ class SafetyMonitor:
 
     @property
     def waiting(self) -> list[int]:
-        """Proposals that wait for the operator."""
-        with self._lock:
-            return sorted(self._waiting.values())
+        """Proposals that wait for the operator. Does not wait for what is being computed."""
+        return sorted(self._waiting.copy().values())
 
     # -- data --------------------------------------------------------------------------------------
 
@@ -223,7 +237,7 @@ class SafetyMonitor:
                 return False
             if episode.experiment_uid != self.experiment_uid:
                 return False
-            if self.database.query("SELECT 1 FROM returns WHERE episode_uid = ?", episode.episode_uid):
+            if self.knows(episode.episode_uid):
                 return False
             x = self.space.to_unit(self.space.check(episode.theta))
             rows = self.database.query("SELECT worst_case FROM approvals WHERE verdict_id = ?", episode.verdict_id)
@@ -232,10 +246,21 @@ class SafetyMonitor:
                     "returns", episode_uid=episode.episode_uid, experiment_uid=episode.experiment_uid,
                     proposal_id=episode.proposal_id, x=to_blob(x), value=episode.value, verdict_id=episode.verdict_id,
                 )  # fmt: skip
-            self._book(episode.proposal_id, x, episode.value, rows[0][0] if rows else None)
+            self._book(episode.episode_uid, episode.proposal_id, x, episode.value, rows[0][0] if rows else None)
             return True
 
-    def _book(self, proposal_id: int, x: np.ndarray, value: float, worst_case: float | None) -> None:
+    def knows(self, episode_uid: str) -> bool:
+        """Whether it has this episode's return already."""
+        return episode_uid in self._seen
+
+    def think(self) -> None:
+        """Fit the model to the newest returns now, so that the next verdict need not wait for it."""
+        with self._lock:
+            if len(self._bound.y):
+                self._bound.bound(self._bound.X[-1])
+
+    def _book(self, episode_uid: str, proposal_id: int, x: np.ndarray, value: float, worst_case: float | None) -> None:
+        self._seen.add(episode_uid)
         self._bound.add(x, value)
         self._ids.append(proposal_id)
         if proposal_id == 0:  # theta_0, by the protocol
@@ -252,7 +277,7 @@ class SafetyMonitor:
         return str(rows[0][0]) if rows else ""
 
     def _set_flag(self, name: str, value: str) -> None:
-        with self._lock, self.database.transaction():
+        with self.database.transaction():
             self.database.execute("INSERT OR REPLACE INTO flags VALUES (?, ?)", name, value)
 
     def close(self) -> None:

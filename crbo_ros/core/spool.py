@@ -37,7 +37,7 @@ class Spool:
         return request_id
 
     def add(self, episode: Episode) -> None:
-        """Keep a result; the wish that led to it is fulfilled in the same transaction."""
+        """Keep a result; in the same transaction the wish that led to it is fulfilled and the next one made."""
         with self.database.transaction():
             self.database.insert(
                 "results",
@@ -45,7 +45,7 @@ class Spool:
                 experiment_uid=episode.experiment_uid,
                 episode=episode.to_json(),
             )
-            self.database.execute("DELETE FROM request")
+            self.database.execute("INSERT OR REPLACE INTO request VALUES (1, ?)", new_uid())
 
     def pending(self) -> list[Episode]:
         return [

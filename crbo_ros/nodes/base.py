@@ -8,29 +8,34 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.exceptions import ParameterException
-from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.service import Service
 from rclpy.signals import SignalHandlerOptions
 
 from crbo_ros.core.space import Space, Vector
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes.parameters import Parameter
+from crbo_ros.nodes.worker import Worker, defer
 from crbo_ros.registry import make_task
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
 
 class ManagedNode(LifecycleNode):
-    """A lifecycle node. Subclasses fill in open, start, halt, close and diagnose."""
+    """A lifecycle node. Subclasses fill in open, start, halt, close and diagnose.
+
+    Its callbacks run on one executor thread and must be quick; what takes time or waits for a disk is left to a worker.
+    """
 
     PARAMETERS: tuple[Parameter, ...] = ()
 
@@ -44,8 +49,10 @@ class ManagedNode(LifecycleNode):
             self._declare(parameter)
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._workers: list[Worker] = []
+        defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
-        self.create_timer(1.0, self._publish_diagnostics, callback_group=MutuallyExclusiveCallbackGroup())
+        self.create_timer(1.0, self._publish_diagnostics)
 
     # -- for subclasses -----------------------------------------------------------------------------
 
@@ -67,6 +74,23 @@ class ManagedNode(LifecycleNode):
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         """(level, message, values) for /diagnostics."""
         return OK, "", {}
+
+    # -- work off the executor's thread -------------------------------------------------------------
+
+    def make_worker(self, name: str) -> Worker:
+        worker = Worker(f"{self.get_name()} {name}", self._on_worker_error)
+        self._workers.append(worker)
+        return worker
+
+    def own_service(self, name: str) -> Service:
+        """A service that rclpy made for this node (set_parameters, change_state), by the last part of its name."""
+        return next(s for s in self.services if s.srv_name.rsplit("/", 1)[-1] == name)
+
+    def _on_worker_error(self, error: BaseException) -> None:
+        """Nothing is known about what state it left behind: as with an executor that died, the process ends."""
+        self.get_logger().fatal("".join(traceback.format_exception(error)))
+        self.exit_code = 1
+        self.done.set()
 
     # -- parameters ---------------------------------------------------------------------------------
 
@@ -180,6 +204,10 @@ class ManagedNode(LifecycleNode):
         self.halt()
         self.close()
 
+    def end_workers(self) -> None:
+        for worker in self._workers:
+            worker.end(5.0)
+
     # -- diagnostics --------------------------------------------------------------------------------
 
     def _publish_diagnostics(self) -> None:
@@ -206,7 +234,7 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     return value
 
 
-def run_node(make: Any, threads: int = 4) -> int:
+def run_node(make: Any) -> int:
     """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
     stop = threading.Event()
     parent = os.getppid()
@@ -215,11 +243,12 @@ def run_node(make: Any, threads: int = 4) -> int:
         signal.signal(number, lambda *_: stop.set())
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = spinner = None
-    executor = MultiThreadedExecutor(num_threads=threads)
+    # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
+    executor, over = SingleThreadedExecutor(), threading.Event()
     try:
         node = make()
         executor.add_node(node)
-        spinner = threading.Thread(target=_spin, args=(executor,), daemon=True)
+        spinner = threading.Thread(target=_spin, args=(executor, over), daemon=True)
         spinner.start()
         if not node.begin():
             return 1
@@ -237,14 +266,18 @@ def run_node(make: Any, threads: int = 4) -> int:
     finally:
         if node is not None:
             node.leave()
-        executor.shutdown(timeout_sec=5.0)
+            node.end_workers()
+        over.set()
+        executor.create_task(lambda: None)  # wakes it
         if spinner is not None:
             spinner.join(5.0)
+        executor.shutdown(timeout_sec=5.0)
         if node is not None:
             node.destroy_node()
         rclpy.try_shutdown()
 
 
-def _spin(executor: MultiThreadedExecutor) -> None:
+def _spin(executor: SingleThreadedExecutor, over: threading.Event) -> None:
     with contextlib.suppress(ExternalShutdownException):
-        executor.spin()
+        while not over.is_set():
+            executor.spin_once()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.client import Client
 from sensor_msgs.msg import JointState
 
@@ -49,19 +49,17 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._failures = 0  # consecutive
         self._servers: dict[str, tuple[float, int]] = {}  # service -> (when asked, nodes that offer it)
         self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
-        clients = ReentrantCallbackGroup()
-        self._propose = self.create_client(srv.ProposePolicy, "propose_policy", callback_group=clients)
-        self._check = self.create_client(srv.CheckRollout, "check_rollout", callback_group=clients)
-        self._acknowledge = self.create_client(srv.AcknowledgeEpisode, "acknowledge_episode", callback_group=clients)
+        self._unreported: list[Episode] = []  # as in the spool
+        self._answered: list[tuple[str, str, str]] = []  # (episode_uid, end, reason) to be settled in the spool
+        self._propose = self.create_client(srv.ProposePolicy, "propose_policy")
+        self._check = self.create_client(srv.CheckRollout, "check_rollout")
+        self._acknowledge = self.create_client(srv.AcknowledgeEpisode, "acknowledge_episode")
         self._returns = self.create_publisher(msg.EpisodeReturn, "episode_return", qos.HISTORY)
         self._status_publisher = self.create_publisher(Status, "runner_status", qos.LATCHED)
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
-        self.create_subscription(
-            msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT,
-            callback_group=MutuallyExclusiveCallbackGroup(),
-        )  # fmt: skip
-        self.create_timer(0.5, self._publish_status, callback_group=MutuallyExclusiveCallbackGroup())
+        self.create_subscription(msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT)
+        self.create_timer(0.5, self._publish_status)
 
     def _on_heartbeat(self, message: msg.SafetyHeartbeat) -> None:
         self.gate.heartbeat(message.monitor_uid, message.armed, message.reason)
@@ -85,6 +83,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             for episode in self.spool.history(uid):
                 self._returns.publish(convert.episode_to_msg(episode))
             self._recent = [convert.episode_to_msg(e) for e in self.spool.history(uid)[-3:] if e.counts]
+        self._unreported, self._answered = self.spool.pending(), []
 
     def start(self) -> None:
         assert self.task is not None
@@ -150,7 +149,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         """The proposal for the request in hand, or None if there is none to be had now."""
         assert self.spool is not None
         request = srv.ProposePolicy.Request(runner=self.name, request_id=self.spool.request_id())
-        answer = self._call(self._propose, request, "the optimizer")
+        answer = self._call(self._propose, request, "the optimizer", meanwhile=self._settle)
         if answer is None:
             return None
         if answer.status == answer.OK:
@@ -287,6 +286,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         while True:
             try:
                 self.spool.add(episode)
+                self._unreported.append(episode)
                 break
             except StoreError as error:  # the plant is safe; the result waits in memory for room on the disk
                 self.get_logger().error(f"the result of proposal {proposal.id} cannot be kept: {error}")
@@ -308,13 +308,11 @@ class EpisodeRunnerNode(base.ManagedNode):
 
     def _hand_in(self) -> None:
         """Give the optimizer what lies in the spool, oldest first, until it is acknowledged."""
-        assert self.spool is not None
-        pending = self.spool.pending()
-        while pending and not self._quit.is_set():
-            self._status.unreported = len(pending)
-            episode = pending[0]
+        while self._unreported and not self._quit.is_set():
+            self._status.unreported = len(self._unreported)
+            episode = self._unreported[0]
             request = srv.AcknowledgeEpisode.Request(episode=convert.episode_to_msg(episode))
-            answer = self._call(self._acknowledge, request, "the optimizer")
+            answer = self._call(self._acknowledge, request, "the optimizer", meanwhile=self._settle)
             if answer is None:
                 continue
             if answer.status == answer.RETRY:
@@ -323,16 +321,30 @@ class EpisodeRunnerNode(base.ManagedNode):
                 continue
             if answer.status == answer.REFUSED:
                 self.get_logger().error(f"episode {episode.proposal_id} refused, kept in the spool: {answer.reason}")
-            self.spool.settle(
-                episode.episode_uid, "refused" if answer.status == answer.REFUSED else "done", answer.reason
-            )
-            pending = pending[1:]
-        self._status.unreported = len(pending)
+            end = "refused" if answer.status == answer.REFUSED else "done"
+            self._answered.append((episode.episode_uid, end, answer.reason))
+            del self._unreported[0]
+        self._status.unreported = len(self._unreported)
+
+    def _settle(self) -> None:
+        """Mark in the spool what the optimizer has answered; done while waiting for its next answer.
+
+        Killed before that, the runner hands those results in again after its restart, and they are duplicates.
+        """
+        assert self.spool is not None
+        while self._answered:
+            self.spool.settle(*self._answered[0])
+            del self._answered[0]
 
     # -- calls and topics ---------------------------------------------------------------------------
 
-    def _call(self, client: Client, request: Any, whom: str) -> Any | None:
-        """One answer, or None (and a log line) when there was none in time; waits for the service with back-off."""
+    def _call(
+        self, client: Client, request: Any, whom: str, meanwhile: Callable[[], None] = lambda: None
+    ) -> Any | None:
+        """One answer, or None (and a log line) when there was none in time; waits for the service with back-off.
+
+        `meanwhile` is called once the request is under way.
+        """
         pause = 0.2
         while not client.service_is_ready():
             self._set(Status.WAITING, f"waits for {whom} ({client.srv_name})")
@@ -352,6 +364,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         answered = threading.Event()
         future = client.call_async(request)
         future.add_done_callback(lambda _: answered.set())
+        meanwhile()
         deadline = time.monotonic() + self.value("service_timeout")
         while not answered.wait(0.05):
             gone = not client.service_is_ready()

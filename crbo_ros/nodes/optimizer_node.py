@@ -7,7 +7,6 @@ import math
 import threading
 from typing import Any
 
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
 from crbo_ros import msg, srv
@@ -24,6 +23,7 @@ from crbo_ros.core.experiment import (
 )
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base, convert, parameters, qos
+from crbo_ros.nodes.worker import defer
 from crbo_ros.registry import make_method
 
 ANSWERS = {
@@ -53,22 +53,23 @@ class OptimizerNode(base.ManagedNode):
         super().__init__("optimizer")
         self.experiment: Experiment | None = None
         self._changed = threading.Event()
-        # Proposals are computed on a thread of their own group, so that the other callbacks go on meanwhile.
-        computing, quick = ReentrantCallbackGroup(), MutuallyExclusiveCallbackGroup()
-        self.create_service(srv.ProposePolicy, "propose_policy", self._propose, callback_group=computing)
-        self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge, callback_group=computing)
-        self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best, callback_group=computing)
-        for name in ("pause", "resume", "finish"):
-            self.create_service(Trigger, name, self._trigger(name), callback_group=computing)
+        # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
+        self._worker = self.make_worker("thinking")
+        self._ticking = False
+        services = [
+            self.create_service(srv.ProposePolicy, "propose_policy", self._propose),
+            self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge),
+            self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best),
+            *(self.create_service(Trigger, name, self._trigger(name)) for name in ("pause", "resume", "finish")),
+            *(self.own_service(name) for name in ("set_parameters", "set_parameters_atomically")),
+        ]
+        for service in services:
+            defer(service, self._worker)
         self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
-        self.create_subscription(
-            msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY, callback_group=computing
-        )
-        self.create_subscription(
-            msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY, callback_group=computing
-        )
-        self.create_timer(0.2, self._tick, callback_group=quick)
+        self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
+        self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
+        self.create_timer(0.2, self._tick)
 
     # -- lifecycle ----------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class OptimizerNode(base.ManagedNode):
         if self.experiment is None:
             return base.WARN, "not configured", {}
         method = self.experiment.method
-        values = {"state": self.experiment.state, "completed": method.n, "pending": len(method.pending)}
+        values = {"state": self.experiment.state, "completed": method.n, "pending": len(self.experiment.pending)}
         level = base.OK if self.experiment.state in ("running", "finished") else base.WARN
         return level, self.experiment.message or self.experiment.state, values
 
@@ -180,11 +181,24 @@ class OptimizerNode(base.ManagedNode):
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
         response.status, response.reason = self._take_in(request.episode)
+        self._worker.submit(self._prepare)  # after the answer has gone
         return response
 
+    def _prepare(self) -> None:
+        """Begin with the next proposal while the runner is still busy with the acknowledgement."""
+        if not self._worker.idle:  # first those who wait
+            self._worker.submit(self._prepare)
+        elif self.experiment is not None and self.active:
+            self.experiment.prepare()
+
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        if self.experiment is not None and message.experiment_uid == self.experiment.uid:
-            self._take_in(message)
+        self._worker.submit(lambda: self._take_in_topic(message))
+
+    def _take_in_topic(self, message: msg.EpisodeReturn) -> None:
+        experiment = self.experiment
+        if experiment is None or message.experiment_uid != experiment.uid or experiment.knows(message.episode_uid):
+            return
+        self._take_in(message)
 
     def _take_in(self, message: msg.EpisodeReturn) -> tuple[int, str]:
         if self.experiment is None:
@@ -196,6 +210,9 @@ class OptimizerNode(base.ManagedNode):
         return RECEIPTS[status], reason
 
     def _on_verdict(self, message: msg.SafetyVerdict) -> None:
+        self._worker.submit(lambda: self._keep_verdict(message))
+
+    def _keep_verdict(self, message: msg.SafetyVerdict) -> None:
         if self.experiment is not None and message.status != msg.SafetyVerdict.WAITING:
             try:
                 self.experiment.add_verdict(convert.verdict_from_msg(message))
@@ -227,6 +244,12 @@ class OptimizerNode(base.ManagedNode):
     # -- state --------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if not self._ticking:  # one at a time, however long the worker is busy
+            self._ticking = True
+            self._worker.submit(self._look_after)
+
+    def _look_after(self) -> None:
+        self._ticking = False
         experiment = self.experiment
         if experiment is None:
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from std_srvs.srv import Trigger
 
 from crbo_ros import msg, srv
@@ -13,6 +12,7 @@ from crbo_ros.core.monitor import SafetyMonitor
 from crbo_ros.core.records import WAITING, Verdict
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base, convert, parameters, qos
+from crbo_ros.nodes.worker import defer
 
 
 class SafetyMonitorNode(base.ManagedNode):
@@ -26,19 +26,16 @@ class SafetyMonitorNode(base.ManagedNode):
         self._sequence = 0
         self._warned = False
         self._last_word: tuple[int, str, str] | None = None
-        thinking, urgent = MutuallyExclusiveCallbackGroup(), MutuallyExclusiveCallbackGroup()
-        self.create_service(srv.CheckRollout, "check_rollout", self._check, callback_group=thinking)
-        self.create_service(srv.ReviewProposal, "review_proposal", self._review, callback_group=urgent)
-        self.create_service(Trigger, "stop", self._stop, callback_group=urgent)
-        self.create_service(Trigger, "rearm", self._rearm, callback_group=urgent)
+        # Thinking may take long; the operator's words do not wait for it, and heartbeats wait for neither.
+        self._thinking, urgent = self.make_worker("thinking"), self.make_worker("operator")
+        defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._thinking)
+        defer(self.create_service(srv.ReviewProposal, "review_proposal", self._review), urgent)
+        defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold)
+        defer(self.create_service(Trigger, "rearm", self._rearm), urgent, at_once=self._count_holds)
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
-        self.create_subscription(
-            msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY, callback_group=thinking
-        )
-        self.create_timer(
-            1.0 / self.value("heartbeat_rate"), self._beat, callback_group=MutuallyExclusiveCallbackGroup()
-        )
+        self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
+        self.create_timer(1.0 / self.value("heartbeat_rate"), self._beat)
 
     def open(self) -> None:
         space, theta_0, _ = self.problem()
@@ -98,7 +95,7 @@ class SafetyMonitorNode(base.ManagedNode):
         else:
             try:
                 for episode in request.recent:
-                    self._on_return(episode)
+                    self._take_in(episode)
                 verdict = monitor.check(
                     experiment_uid=proposal.experiment_uid,
                     proposal_id=proposal.id,
@@ -131,26 +128,39 @@ class SafetyMonitorNode(base.ManagedNode):
         )
         return response
 
-    def _stop(self, request: Any, response: Any) -> Any:
+    def _hold(self, request: Any) -> None:
+        """Stop, as soon as the call arrives; _stop writes it down."""
+        if self.monitor is not None:
+            self.monitor.hold("stop was called")
+            self._beat()  # does not wait for the timer
+
+    def _count_holds(self, request: Any) -> int | None:
+        """How often it had been told to hold when the call arrived: a stop after it wins."""
+        return None if self.monitor is None else self.monitor.holds
+
+    def _stop(self, request: Any, response: Any, _: Any) -> Any:
         if self.monitor is None:
             response.success, response.message = True, "not configured: nothing moves anyway"
             return response
         response.success, response.message = True, "held until rearm"
         try:
-            self.monitor.stop("stop was called", announce=self._beat)  # does not wait for the timer
+            self.monitor.keep_hold()
         except StoreError as error:
             response.message += f", but not across a restart: {error}"
         self.get_logger().warning(f"stop: everything is {response.message}")
         return response
 
-    def _rearm(self, request: Any, response: Any) -> Any:
+    def _rearm(self, request: Any, response: Any, holds: int | None) -> Any:
         if self.monitor is None or not self.active:
             response.success, response.message = False, "the safety monitor is not active"
             return response
         try:
-            self.monitor.rearm()
+            armed = self.monitor.rearm(holds)
         except StoreError as error:
             response.success, response.message = False, str(error)
+            return response
+        if not armed:
+            response.success, response.message = False, "stop was called meanwhile"
             return response
         self._beat()
         self.get_logger().info("armed")
@@ -160,8 +170,17 @@ class SafetyMonitorNode(base.ManagedNode):
     # -- topics -------------------------------------------------------------------------------------
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
+        self._thinking.submit(lambda: self._learn(message))
+
+    def _learn(self, message: msg.EpisodeReturn) -> None:
+        """Take a return in and, if nobody waits, think about it: the next question comes soon."""
+        self._take_in(message)
+        if self.monitor is not None and self.active and self._thinking.idle:
+            self.monitor.think()
+
+    def _take_in(self, message: msg.EpisodeReturn) -> None:
         monitor = self.monitor
-        if monitor is None:
+        if monitor is None or monitor.knows(message.episode_uid):
             return
         try:
             monitor.add_return(convert.episode_from_msg(message))

@@ -1,6 +1,7 @@
 """The safety monitor's decisions and the runner's last look, without ROS."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -92,6 +93,42 @@ def test_stop_holds_everything_across_a_restart_until_rearm(tmp_path):
     assert check(monitor, THETA_0, 0).status == WAITING  # not a veto: the policy is not at fault
     monitor.rearm()
     assert check(monitor, THETA_0, 0).status == APPROVED
+
+
+def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path):
+    monitor = make(tmp_path)
+    held = threading.Thread(target=lambda: monitor.hold("smoke"))
+    with monitor._lock, monitor.database.lock:  # as while it computes and writes
+        held.start()
+        held.join(1.0)
+        assert monitor.stopped == "smoke"
+        assert monitor.waiting == []
+
+
+def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path):
+    monitor = make(tmp_path)
+    monitor.stop("first")
+    called = monitor.holds
+    monitor.hold("second")  # between the call of rearm and its turn
+    assert not monitor.rearm(called)
+    assert monitor.stopped == "second"
+    monitor.close()
+    assert make(tmp_path).stopped == "second"
+
+
+def test_thinking_ahead_changes_no_verdict(tmp_path):
+    verdicts = {}
+    for name in ("ahead", "asked"):
+        monitor, rng = make(tmp_path / name, j_min=0.0), np.random.default_rng(0)
+        check(monitor, THETA_0, 0)
+        for i in range(6):
+            theta = THETA_0 + 0.01 * i
+            monitor.add_return(seen(theta, 1.0 + rng.normal(), i))
+            if name == "ahead":
+                monitor.think()
+            verdict = check(monitor, theta + 0.02, i + 1)
+            verdicts.setdefault(name, []).append((verdict.status, verdict.worst_case, verdict.lipschitz))
+    assert verdicts["ahead"] == verdicts["asked"]
 
 
 def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path):

@@ -41,7 +41,7 @@ def play(experiment, count):
     """Run `count` episodes of a known function; the proposals."""
     found = []
     for _ in range(count):
-        answer = experiment.propose("r", f"q{len(experiment.method.trials)}")
+        answer = experiment.propose("r", f"q{len(experiment.store.proposals())}")
         assert answer.status == OK
         value = 1.0 - float(np.sum((answer.proposal.theta - 0.4) ** 2))
         assert experiment.acknowledge(episode(experiment, answer, value)) == (ACCEPTED, "")
@@ -242,3 +242,113 @@ def test_verdicts_of_other_experiments_are_not_recorded(tmp_path):
     for uid in (experiment.uid, "another"):
         experiment.add_verdict(Verdict("approved", uid, 0, "h", "r", "fine", "m"))
     assert len(experiment.store.verdicts()) == 1
+
+
+# -- the next proposal, made before anybody asks for it -----------------------------------------------
+
+
+def thetas(proposals):
+    return [p.theta.tolist() for p in proposals]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kill(tmp_path, killed):
+    whole = play(open_experiment(tmp_path / "whole"), 10)
+    experiment, parts = open_experiment(tmp_path / "early"), []
+    for _ in range(10):
+        assert experiment.prepare()
+        experiment.best(), experiment.summary()  # looking must not change what comes next
+        if killed:  # (not closed)
+            experiment = open_experiment(tmp_path / "early")
+            experiment.prepare()
+        parts += play(experiment, 1)
+    assert thetas(parts) == thetas(whole)
+    assert [row.proposal.id for row in experiment.store.proposals()] == list(range(10))
+
+
+def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path):
+    experiment = open_experiment(tmp_path, budget=4)
+    play(experiment, 3)
+    assert experiment.prepare()
+    assert experiment.pending == []
+    assert experiment.summary()["pending"] == 0
+    assert len(experiment.store.proposals()) == 3
+    assert experiment.propose("a", "x").status == OK
+    assert experiment.pending == [3]
+    assert not experiment.prepare(), "a result may come in and change it"
+    assert experiment.propose("b", "y").status == WAIT
+
+
+@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": 0.9}])
+def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(tmp_path, change):
+    found = {}
+    for name, early in (("early", True), ("plain", False)):
+        experiment = open_experiment(tmp_path / name)
+        play(experiment, 5)
+        if early:
+            assert experiment.prepare()
+            unchanged = experiment._unsaved
+        experiment.configure(**change)
+        found[name] = play(experiment, 3)
+    assert thetas(found["early"]) == thetas(found["plain"])
+    assert not np.array_equal(unchanged.theta, found["plain"][0].theta)
+
+
+@pytest.mark.parametrize(("outcome", "value"), [("vetoed", math.nan), ("failed", math.nan)])
+def test_an_early_proposal_after_a_veto_or_failure_is_the_one_that_would_have_been_made(tmp_path, outcome, value):
+    found = {}
+    for name in ("early", "plain"):
+        experiment = open_experiment(tmp_path / name)
+        play(experiment, 5)
+        if name == "early":
+            experiment.prepare()
+        answer = experiment.propose("r", "refused")
+        assert experiment.acknowledge(episode(experiment, answer, value, outcome))[0] == ACCEPTED
+        if name == "early":
+            assert experiment.prepare()
+        found[name] = play(experiment, 2)
+    assert thetas(found["early"]) == thetas(found["plain"])
+
+
+def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path):
+    experiment = open_experiment(tmp_path, budget=6)
+    play(experiment, 4)
+    experiment.pause()
+    assert not experiment.prepare()
+    experiment.resume()
+    assert experiment.prepare()
+    before = experiment.best()
+    experiment.finish()
+    assert experiment.method.pending == []
+    assert not experiment.prepare()
+    assert experiment.propose("r", "x").status == DONE
+    assert experiment.best().id == before.id
+    experiment.set_budget(7)
+    assert len(play(experiment, 3)) == 3
+    assert not experiment.prepare(), "the budget is used up"
+
+
+def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(tmp_path):
+    experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "max_vetoes": 3})
+    play(experiment, 3)
+    for i in range(3):
+        assert experiment.prepare()
+        answer = experiment.propose("r", f"x{i}")
+        experiment.acknowledge(episode(experiment, answer, math.nan, "vetoed"))
+    assert not experiment.prepare()
+    assert experiment.state == "running"
+    answer = experiment.propose("r", "last")
+    assert (answer.status, "vetoed" in answer.reason) == (DONE, True)
+
+
+def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path, monkeypatch):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 4)
+
+    def refuse(*_):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(experiment.store, "add_event", refuse)
+    with pytest.raises(StoreError):
+        experiment.configure(gamma=0.1)
+    assert experiment.method.report()["gamma"] == 0.5

@@ -1,0 +1,172 @@
+"""Thinking never holds up a node's executor: the operator's stop and the heartbeats do not wait for it."""
+
+import threading
+import time
+
+import pytest
+from ros_helpers import wait_until
+
+from crbo_ros.core.types import theta_hash
+
+
+@pytest.fixture
+def in_process(domain):
+    """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from crbo_ros.nodes.base import _spin
+
+    ends = []
+
+    def start(make, parameters=None, executor=SingleThreadedExecutor):
+        arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
+        rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
+        node, executor, over = make(), executor(), threading.Event()
+        executor.add_node(node)
+        thread = threading.Thread(target=_spin, args=(executor, over))
+        thread.start()
+        ends.append((node, executor, over, thread))
+        return node
+
+    yield start
+    for node, executor, over, thread in ends:
+        getattr(node, "leave", lambda: None)()
+        getattr(node, "end_workers", lambda: None)()
+        over.set()
+        executor.create_task(lambda: None)
+        thread.join()
+        executor.shutdown()
+        node.destroy_node()
+    rclpy.try_shutdown()
+
+
+def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(in_process, peer, tmp_path):
+    from std_srvs.srv import Trigger
+
+    from crbo_ros.msg import Proposal, SafetyHeartbeat
+    from crbo_ros.nodes import qos
+    from crbo_ros.nodes.safety_monitor_node import SafetyMonitorNode
+    from crbo_ros.srv import CheckRollout
+
+    beats = []
+    peer.node.create_subscription(
+        SafetyHeartbeat, "safety_heartbeat", lambda m: beats.append((time.monotonic(), m)), qos.HEARTBEAT
+    )
+    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path})
+    assert node.begin()
+    wait_until(lambda: beats, 10, "a heartbeat")
+    check = peer.node.create_client(CheckRollout, "check_rollout")
+    stop = peer.node.create_client(Trigger, "stop")
+    assert check.wait_for_service(10.0)
+    assert stop.wait_for_service(10.0)
+    computing, go_on = threading.Event(), threading.Event()
+
+    def think_long(x):
+        with node.monitor.database.lock:  # a disk that hangs, too
+            computing.set()
+            assert go_on.wait(10.0)
+        return bound(x)
+
+    bound, node.monitor._bound.bound = node.monitor._bound.bound, think_long
+    theta = [0.4] * 3
+    proposal = Proposal(experiment_uid="e", theta=theta, theta_hash=theta_hash(theta))
+    verdict = check.call_async(CheckRollout.Request(proposal=proposal, runner="r"))
+    assert computing.wait(10.0)
+    before = len(beats)
+    time.sleep(1.0)
+    assert len(beats) - before >= 7, "heartbeats (10 Hz) waited for the computation"
+    called = time.monotonic()
+    answer = stop.call_async(Trigger.Request())
+    wait_until(lambda: any(not m.armed for _, m in beats), 5, "the heartbeat that says stop")
+    assert next(t for t, m in beats if not m.armed) - called < 0.05
+    before = len(beats)
+    time.sleep(0.5)
+    assert len(beats) - before >= 3
+    assert not answer.done(), "acknowledged before it was written down"
+    go_on.set()
+    wait_until(lambda: answer.done() and verdict.done(), 10, "the answers")
+    assert answer.result().success
+    assert verdict.result().verdict.status == verdict.result().verdict.WAITING
+
+
+@pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
+def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
+    import rclpy
+    from rclpy import executors
+    from std_srvs.srv import Trigger
+
+    from crbo_ros.nodes.worker import Worker, defer
+
+    release, errors = threading.Event(), []
+
+    def slow(request, response):
+        assert release.wait(10.0)
+        response.message = "slow"
+        return response
+
+    def quick(request, response):
+        response.message = "quick"
+        return response
+
+    def make():
+        node = rclpy.create_node("server")
+        defer(node.create_service(Trigger, "slow", slow), Worker("test", errors.append))
+        node.create_service(Trigger, "quick", quick)
+        return node
+
+    in_process(make, executor=getattr(executors, kind))
+    client = peer.node.create_client(Trigger, "slow")
+    assert client.wait_for_service(10.0)
+    waiting = [client.call_async(Trigger.Request()) for _ in range(3)]
+    assert peer.call(Trigger, "quick").message == "quick"
+    assert not any(future.done() for future in waiting)
+    release.set()
+    wait_until(lambda: all(future.done() for future in waiting), 10, "the slow answers")
+    assert [future.result().message for future in waiting] == ["slow"] * 3
+    assert errors == []
+
+
+def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
+    from crbo_ros.nodes.worker import Worker
+
+    done, errors = [], []
+    worker = Worker("test", errors.append)
+    for i in range(5):
+        worker.submit(lambda i=i: done.append(i))
+    worker.submit(lambda: 1 / 0)
+    worker.end(5.0)
+    assert done == [0, 1, 2, 3, 4]
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
+def test_the_next_proposal_is_made_before_it_is_asked_for_and_a_new_gamma_discards_it(toy_graph, peer):
+    from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+    from rcl_interfaces.srv import SetParameters
+    from test_bad_input import ask, asked, result
+
+    from crbo_ros.srv import AcknowledgeEpisode
+
+    def change(gamma):
+        value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=gamma)
+        answer = peer.call(SetParameters, "optimizer/set_parameters", parameters=[Parameter(name="gamma", value=value)])
+        assert answer.results[0].successful
+
+    def play(name, when=None):
+        """Five episodes; before the last, gamma is changed `when` that is the case. Hashes of theta."""
+        with toy_graph(only=("optimizer",), experiment=name, optimizer={"episodes": 20}):
+            proposals = [asked(peer, request_id="q0")]
+            for i in range(4):
+                if i == 3 and when == "pending":
+                    change(0.2)
+                done = result(proposals[-1], episode_uid=f"u{i}", value=0.5 + 0.01 * i)
+                assert peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=done).status == 0
+                if i == 3 and when == "nothing pending":
+                    time.sleep(0.5)  # so that the next proposal has been made
+                    change(0.2)
+                proposals.append(ask(peer, f"q{i + 1}").proposal)
+        return [p.theta_hash for p in proposals]
+
+    plain, late, soon = play("plain"), play("late", "nothing pending"), play("soon", "pending")
+    assert plain[:4] == late[:4] == soon[:4]
+    assert late[4] == soon[4] != plain[4]
