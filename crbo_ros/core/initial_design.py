@@ -8,9 +8,17 @@ no room on either side is shortened.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from crbo_ros.core.kernels import Array
+
+
+def size(dim: int, most: int | None = None) -> int:
+    """How many first points, theta_0 included: ceil(sqrt d) (the paper's), or `most` if that is less."""
+    paper = math.ceil(math.sqrt(dim))
+    return paper if most is None else min(paper, most)
 
 
 def directions(count: int, dim: int, rng: np.random.Generator, orthogonal: bool) -> Array:

@@ -25,17 +25,20 @@ from crbo_ros.core import lipschitz as lip
 from crbo_ros.core import snapshot
 from crbo_ros.core.ask_tell import AskTell
 from crbo_ros.core.confidence_region import ConfidenceRegion, r0
-from crbo_ros.core.initial_design import directions, on_sphere
+from crbo_ros.core.initial_design import directions, on_sphere, size
 from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.core.presets import check_gamma, check_j_min, make_hyperparameters, make_settings
-from crbo_ros.core.proposal import Found, Search, propose
+from crbo_ros.core.proposal import Found, Search, propose, sideways
 from crbo_ros.core.space import Space
 from crbo_ros.core.surrogate import ClosedForm, Outputs, Surrogate
 from crbo_ros.core.types import Best, End, Proposal
 from crbo_ros.errors import Exhausted
 
-PERIOD = 5  # every so many proposals one may explore instead of settling
+PERIOD = 5  # every so many proposals one may explore instead of settling, and the fit has a second start
+NOISY = 0.3  # noise variance of that start, as a share of the returns' variance
 RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to learn
+FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
+SIDEWAYS_SHARE = 0.35  # they do so while there are fewer than this times d data points
 FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
 SMALLEST = 0.05  # gamma in force never falls below this share of gamma
 
@@ -51,7 +54,7 @@ class Optimizer(AskTell):
         self.kernel = kernel(self.settings.kernel)
         self.hyper = make_hyperparameters(self.settings, space.dim)
         self.surrogate = self._make_surrogate()
-        self.n_init = self.settings.n_init or math.ceil(math.sqrt(space.dim))
+        self.n_init = self.settings.n_init or size(space.dim, FIRST if self.settings.sideways else None)
         self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
         self.caution = 1.0  # gamma in force = gamma * caution; falls with vetoes, recovers with episodes
         self.vetoes = 0  # consecutive vetoes and failures
@@ -59,7 +62,6 @@ class Optimizer(AskTell):
         self.score, self.score_paper = lip.Score(), lip.Score()
         self.outputs = Outputs()
         self.figures: dict[str, Any] = {}
-        self._current = -1  # number of returns that the surrogate is conditioned on; -1: none, or fantasies in it
 
     def _make_surrogate(self) -> Surrogate:
         if self.settings.surrogate == "gpytorch":
@@ -86,16 +88,20 @@ class Optimizer(AskTell):
         self.caution, self.vetoes, self.veto_distance = 1.0, 0, math.inf
 
     def best(self) -> Best | None:
-        """The evaluated policy with the best posterior mean, not the luckiest return; None before the first one."""
+        """The evaluated policy with the best posterior mean, not the luckiest return; None before the first one.
+
+        Centred as for the fit: a prior mean as high as the best return would be kind to whatever was tried once.
+        """
         if not self._completed:
             return None
         X, y = self.data()
-        self._condition(X, y)
+        outputs = self._outputs(y, "mean" if self.settings.fit_around_mean else self.settings.centering)
+        self.surrogate.condition(X, outputs.to(y))
         mean, variance = self.surrogate.posterior(X)
         i = int(np.argmax(mean))
         trial = self.trials[self._completed[i]]
-        sigma = self.outputs.scale * math.sqrt(float(variance[i]))
-        return Best(trial.proposal.id, trial.proposal.theta, self.outputs.back(float(mean[i])), sigma, trial.value)
+        sigma = outputs.scale * math.sqrt(float(variance[i]))
+        return Best(trial.proposal.id, trial.proposal.theta, outputs.back(float(mean[i])), sigma, trial.value)
 
     def report(self) -> dict[str, Any]:
         """Figures as of the last proposal; lengths in the unit box, variances in the return's units squared."""
@@ -152,16 +158,14 @@ class Optimizer(AskTell):
             x0 = X[0]
         else:  # theta_0 is still out: assume that it will return the prior's mean
             X, y = x0[None], np.zeros(1)
-            self.outputs, self._current = Outputs(), -1
+            self.outputs = Outputs()
             self.surrogate.condition(X, y)
         for i in self.pending:  # fantasies: the posterior mean, so that the variance shrinks and the mean stays
             x = self.space.to_unit(self.trials[i].proposal.theta)
             self.surrogate.add(x, float(self.surrogate.posterior(x[None])[0][0]))
-            self._current = -1
         failed = [i for i, trial in enumerate(self.trials) if trial.end is End.FAILED]
         for i in failed[-FAILURES_KEPT:]:  # a plant that refused a policy would refuse it again: expect the worst there
             self.surrogate.add(self.space.to_unit(self.trials[i].proposal.theta), float(np.min(self.outputs.to(y))))
-            self._current = -1
         self.figures = {"message": getattr(self.surrogate, "fit_message", "")}
         if self.n + len(self.pending) < self.n_init:
             return self._initial(id, x0, X, y)
@@ -190,6 +194,8 @@ class Optimizer(AskTell):
                     propose(region, replace(search, beta=RESTLESS * search.beta), self.rng(3, id, attempt)),
                     reason="settled: exploring",
                 )
+            elif self.settings.sideways and found.kind != "fallback" and len(X) <= SIDEWAYS_SHARE * self.space.dim:
+                found = sideways(region, found, self.rng(4, id, attempt))
             estimate = self._estimate(X, y, self._subset(found))
             value = lip.worst_case(found.x, X, y, estimate.noise, estimate.lipschitz)[0]
             if self.j_min is None or value >= self.j_min or not len(self._completed):
@@ -314,26 +320,29 @@ class Optimizer(AskTell):
 
     # -- model ------------------------------------------------------------------------------------
 
-    def _targets(self, y: Array) -> Array:
-        self.outputs = Outputs.of(y, self.settings.centering, self.settings.scaling, self._floor(y))
-        return self.outputs.to(y)
+    def _outputs(self, y: Array, centering: str) -> Outputs:
+        return Outputs.of(y, centering, self.settings.scaling, self._floor(y))
 
     def _floor(self, y: Array) -> float:
         """Equal first returns say nothing about the scale: assume some of it until they differ."""
         return lip.first_scale(y, self.settings.scale) * 1e-3
 
     def _fit(self, X: Array, y: Array) -> None:
-        targets = self._targets(y)
-        if self.settings.fit and len(y) > 1:
-            self.surrogate.fit(X, targets, float(np.mean(targets)) if self.settings.fit_around_mean else 0.0)
-        else:
+        self.outputs = self._outputs(y, self.settings.centering)
+        targets = self.outputs.to(y)
+        if not self.settings.fit or len(y) < 2:
             self.surrogate.condition(X, targets)
-        self._current = len(y)
-
-    def _condition(self, X: Array, y: Array) -> None:
-        if self._current != len(y):
-            self.surrogate.condition(X, self._targets(y))
-            self._current = len(y)
+            return
+        around = float(np.mean(targets)) if self.settings.fit_around_mean else 0.0
+        value = self.surrogate.fit(X, targets, around)
+        if self.settings.second_start and len(y) >= 2 * PERIOD and len(y) % PERIOD == 0:
+            # Noisy returns can be explained by noise or by a short lengthscale: two modes, and a fit that starts where
+            # it stood stays in one of them for ever.
+            first = self.surrogate.get_parameters()
+            self.surrogate.restart(NOISY)
+            if not self.surrogate.fit(X, targets, around) > value:
+                self.surrogate.set_parameters(first)
+                self.surrogate.condition(X, targets)
 
     def _lengthscale(self) -> float:
         return float(np.exp(np.mean(np.log(self.surrogate.lengthscales))))

@@ -2,14 +2,17 @@
 
 Where the two differ, and why:
 
-1. Hyperparameters are fitted to returns minus their mean; only the prediction is centred on the best return. Max-
-centred
-   returns all lie below zero, and a zero-mean process explains such an offset by a long lengthscale and a large
-   signal: the region then grows past what the data support. This alone decides whether a moderate gamma works in 5-D.
+1. Hyperparameters are fitted to returns minus their mean (and the best policy is chosen so); only the prediction is
+   centred on the best return. Max-centred returns all lie below zero, and a zero-mean process explains such an offset
+   by a long lengthscale and a large signal: the region then grows past what the data support. This alone decides
+   whether a moderate gamma works in 5-D.
 2. Priors that scale with the dimension and do not let noise explain everything (`default_hyperparameters`).
 3. The region does not close under noise (`confidence_region`).
 4. The initial directions are mutually orthogonal.
-5. Where UCB would evaluate the same optimum over and over, every fifth proposal explores the region's edge instead.
+5. In many dimensions the initial design is short, and early steps go a little sideways instead (`proposal.sideways`):
+   they learn a new direction each on their way up, where the paper spends ceil(sqrt d) episodes at the start's level.
+6. Every fifth fit has a second start with much noise: a fit that only follows its last result never finds it.
+7. Where UCB would evaluate the same optimum over and over, every fifth proposal explores the region's edge instead.
 """
 
 from __future__ import annotations
@@ -77,8 +80,9 @@ class Settings:
     acquisition: str | Callable[[Array, Array], Array] = "ucb"
     centering: str = "max"
     scaling: bool = True  # divide the centred returns by their standard deviation
+    second_start: bool = True  # every fifth fit also starts from much noise; the better one is kept
     fit_around_mean: bool = True  # fit hyperparameters to mean-centred returns, whatever the centring of the prediction
-    n_init: int | None = None  # size of the initial design, theta_0 included; None: ceil(sqrt(d))
+    n_init: int | None = None  # size of the initial design, theta_0 included; None: ceil(sqrt(d)), with sideways <= 4
     orthogonal_init: bool = True
     compensate_noise: bool = True  # see confidence_region
     lipschitz: float | None = None  # the user's Lipschitz constant, return per unit of the unit box
@@ -87,6 +91,7 @@ class Settings:
     gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
     samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
     starts: int = 2  # polished starts a proposal
+    sideways: bool = True  # while n < 0.35 d, turn each step a little into an unexplored direction
     restless: bool = True  # UCB: every fifth proposal, if nothing is left to learn, explores instead
     fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
     hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
@@ -105,6 +110,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "orthogonal_init": False,
         "compensate_noise": False,
         "fit_around_mean": False,
+        "second_start": False,
+        "sideways": False,
         "restless": False,
     },
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from crbo_ros.core.kernels import Array
 from crbo_ros.core.sqp import Evaluation, maximise
 
 TOLERANCE = 1e-6
+SIDEWAYS = math.radians(25.0)  # how far a step is turned into an unexplored direction
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,30 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
         x, kind = surrogate.X[inside[int(np.argmax(region.data_mean[inside]))]], "fallback"
         reason = "no sample inside the region; the best evaluated policy again"
     return Found(x, kind, reason, samples)
+
+
+def sideways(region: ConfidenceRegion, found: Found, rng: np.random.Generator) -> Found:
+    """The same step from the nearest evaluated policy, turned by SIDEWAYS into a direction that no data point has.
+
+    On the region's edge sigma_n is constant, so that UCB follows the posterior mean alone, and the mean's gradient lies
+    in the span of the data: of the other d - n directions nothing is ever learnt. A step that is turned a little still
+    has 90 % of its length along the gradient, and its return tells the slope along one more direction.
+    """
+    X = region.surrogate.X
+    i = int(np.argmin(np.sum((X - found.x) ** 2, axis=1)))
+    step = found.x - X[i]
+    length = float(np.linalg.norm(step))
+    if len(X) >= region.dim or not length > 1e-9:
+        return found
+    known = np.linalg.qr(np.vstack([np.delete(X - X[i], i, axis=0), step]).T)[0]
+    new = rng.standard_normal(size=(region.dim,))
+    new -= known @ (known.T @ new)
+    turned = math.cos(SIDEWAYS) * step + math.sin(SIDEWAYS) * length * new / float(np.linalg.norm(new))
+    for factor in 0.93 ** np.arange(12):  # the turned step's end lies a little outside: shorten it
+        x = np.clip(X[i] + factor * turned, 0.0, 1.0)
+        if region.contains(x[None])[0]:
+            return replace(found, x=x, reason="a part of the step goes in a new direction")
+    return found
 
 
 def _thompson(region: ConfidenceRegion, candidates: Array, mean: Array, rng: np.random.Generator) -> Array:

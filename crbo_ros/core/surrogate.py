@@ -84,7 +84,8 @@ class Surrogate(Protocol):
     def signal_variance(self) -> float: ...
     @property
     def noise_variance(self) -> float: ...
-    def fit(self, X: Array, y: Array, around: float = 0.0) -> None: ...
+    def fit(self, X: Array, y: Array, around: float = 0.0) -> float: ...
+    def restart(self, noise_variance: float) -> None: ...
     def condition(self, X: Array, y: Array) -> None: ...
     def add(self, x: Array, y: float) -> None: ...
     def posterior(self, P: Array) -> tuple[Array, Array]: ...
@@ -174,8 +175,16 @@ class ClosedForm:
         prior, prior_gradient = self._log_prior(h)
         return value + prior, gradient + prior_gradient
 
-    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> None:
-        """MAP hyperparameters of y - around, started where they stand; then the posterior given (X, y)."""
+    def restart(self, noise_variance: float) -> None:
+        """Hyperparameters back to their start values, with this noise variance: for a fit from elsewhere."""
+        lengthscale, sf2, _ = self.hyper.start
+        self.h = np.log(np.concatenate([np.full(len(self.h) - 2, lengthscale), [sf2, noise_variance]]))
+
+    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> float:
+        """MAP hyperparameters of y - around, started where they stand; then the posterior given (X, y).
+
+        Returns the log posterior of the hyperparameters, -inf if the fit failed (they stay as they were).
+        """
         S = squared_distances(X, X) if not self.ard else np.zeros((0, 0))
         z = y - around
 
@@ -194,9 +203,11 @@ class ClosedForm:
             options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": self.gradient_tolerance},
         )
         self.fit_message = "" if result.success or result.nit >= max_iterations else f"fit: {result.message}"
-        if np.all(np.isfinite(result.x)) and result.fun < 1e24:
+        fitted = bool(np.all(np.isfinite(result.x)) and result.fun < 1e24)
+        if fitted:
             self.h = np.clip(result.x, low, high)
         self.condition(X, y)
+        return -float(result.fun) if fitted else -math.inf
 
     # -- posterior --------------------------------------------------------------------------------
 

@@ -94,6 +94,7 @@ class GPyTorch:
         self.X, self.y = np.zeros((0, dim)), np.zeros(0)
         empty = torch.zeros((1, dim), dtype=torch.float64)
         self.model = _Model(empty, empty[:, 0], likelihood, kernel)
+        self._start = self.get_parameters()
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -139,8 +140,16 @@ class GPyTorch:
             value = value + prior.log_prob(closure(module)).sum()
         return value
 
-    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> None:
-        """MAP of y - around by L-BFGS-B over the raw parameters, started where they stand; then condition on (X, y)."""
+    def restart(self, noise_variance: float) -> None:
+        """The parameters of the start, with this noise variance: for a fit from elsewhere."""
+        self.set_parameters(self._start)
+        self.model.likelihood.noise = torch.tensor(noise_variance, dtype=torch.float64)
+
+    def fit(self, X: Array, y: Array, around: float = 0.0, max_iterations: int = 50) -> float:
+        """MAP of y - around by L-BFGS-B over the raw parameters, started where they stand; then condition on (X, y).
+
+        Returns the log posterior of the parameters, -inf if the fit failed (they stay as they were).
+        """
         self._set_data(X, y - around)
         start = self.get_parameters()
 
@@ -171,8 +180,10 @@ class GPyTorch:
             bounds=bounds,
             options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": 1e-4},
         )
-        self.set_parameters(result.x if np.all(np.isfinite(result.x)) and result.fun < 1e24 else start)
+        fitted = bool(np.all(np.isfinite(result.x)) and result.fun < 1e24)
+        self.set_parameters(result.x if fitted else start)
         self.condition(X, y)
+        return -float(result.fun) if fitted else -math.inf
 
     # -- posterior --------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from crbo_ros.core import End, Optimizer, Space
 from crbo_ros.core.ask_tell import dump_state, load_state
 from crbo_ros.core.confidence_region import ConfidenceRegion, r0
 from crbo_ros.core.initial_design import directions, on_sphere
+from crbo_ros.core.proposal import SIDEWAYS
 from crbo_ros.errors import Exhausted, InvalidInput
 
 
@@ -307,3 +308,44 @@ def test_twenty_failures_in_a_row_end_the_run_with_the_reason():
         optimizer.fail(optimizer.ask().id, "broken")
     with pytest.raises(Exhausted, match="20 proposals in a row were vetoed or failed"):
         optimizer.ask()
+
+
+def test_early_steps_in_many_dimensions_learn_a_new_direction_each():
+    """Each one leaves the span of the earlier policies by at least most of sin(25 degrees) of its length; the last
+    ones, when there are data enough, need not."""
+    optimizer = run(make(40), 16)
+    kinds = [trial.proposal.kind for trial in optimizer.trials]
+    assert kinds[:4] == ["start", "initial", "initial", "initial"]
+    assert set(kinds[4:]) <= {"acquisition", "sample"}
+    X = optimizer.data()[0]
+    for n in range(4, 14):
+        nearest = int(np.argmin(np.sum((X[:n] - X[n]) ** 2, axis=1)))
+        step = X[n] - X[nearest]
+        known = np.linalg.qr((X[:n] - X[nearest]).T)[0]
+        outside = step - known @ (known.T @ step)
+        assert np.linalg.norm(outside) > 0.9 * math.sin(SIDEWAYS) * np.linalg.norm(step)
+
+
+def test_few_dimensions_and_the_papers_preset_have_no_sideways_steps():
+    low, paper = run(make(5), 8), run(make(40, preset="paper"), 10)
+    assert not any("direction" in trial.proposal.reason for trial in [*low.trials, *paper.trials])
+    assert paper.n_init == 7  # ceil(sqrt 40)
+
+
+def test_asking_for_the_best_policy_does_not_change_what_is_proposed():
+    quiet, asked = make(12), make(12)
+    for _ in range(12):
+        theta = quiet.ask().theta
+        proposal = asked.ask()
+        assert np.array_equal(proposal.theta, theta)
+        asked.best()
+        quiet.tell(proposal.id, bowl(theta))
+        asked.tell(proposal.id, bowl(theta))
+        asked.best()
+
+
+@pytest.mark.parametrize("seed", [3, 4])  # with one start per fit, seed 3 ends with a hundredth of the true noise
+def test_noise_is_found_even_if_the_first_fits_saw_none(seed):
+    rng, optimizer = np.random.default_rng(seed), make(2, seed=seed)
+    run(optimizer, 41, lambda theta: bowl(theta) + 0.3 * rng.standard_normal())
+    assert 0.03 < optimizer.report()["noise_variance"] < 0.3  # truly 0.09
