@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
     rows = []
+    with tempfile.TemporaryDirectory() as name:  # so that loading compiled code does not count for one side
+        run_in_process(make_task(args.task), Path(name) / "warm-up", episodes=min(10, args.episodes), seed=args.seed)
     for repeat in range(args.repeats):  # alternating, so that a change of load meets both
         with tempfile.TemporaryDirectory() as name:
             here = run_in_process(make_task(args.task), Path(name) / "here", episodes=args.episodes, seed=args.seed)

@@ -24,7 +24,9 @@ from rclpy.signals import SignalHandlerOptions
 
 from crbo_ros.core.space import Space, Vector
 from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.nodes.executor import make_executor
 from crbo_ros.nodes.parameters import Parameter
+from crbo_ros.nodes.processes import PARENT
 from crbo_ros.nodes.worker import Worker, defer
 from crbo_ros.registry import make_task
 
@@ -50,6 +52,7 @@ class ManagedNode(LifecycleNode):
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._workers: list[Worker] = []
+        self._leaving = False
         defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
         self.create_timer(1.0, self._publish_diagnostics)
@@ -88,6 +91,8 @@ class ManagedNode(LifecycleNode):
 
     def _on_worker_error(self, error: BaseException) -> None:
         """Nothing is known about what state it left behind: as with an executor that died, the process ends."""
+        if self._leaving:  # what the job needed has just been closed
+            return
         self.get_logger().fatal("".join(traceback.format_exception(error)))
         self.exit_code = 1
         self.done.set()
@@ -200,7 +205,7 @@ class ManagedNode(LifecycleNode):
 
     def leave(self) -> None:
         """Halt and close, from whatever state. Called on every way out."""
-        self.active = False
+        self.active, self._leaving = False, True
         self.halt()
         self.close()
 
@@ -237,14 +242,14 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
 def run_node(make: Any) -> int:
     """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
     stop = threading.Event()
-    parent = os.getppid()
+    parent = int(os.environ.get(PARENT) or os.getppid())
     # Own handlers: rclpy's would shut the context down under our feet, before the plant is safe.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = spinner = None
     # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
-    executor, over = SingleThreadedExecutor(), threading.Event()
+    executor, over = make_executor(), threading.Event()
     try:
         node = make()
         executor.add_node(node)

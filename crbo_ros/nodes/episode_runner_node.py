@@ -333,7 +333,11 @@ class EpisodeRunnerNode(base.ManagedNode):
         """
         assert self.spool is not None
         while self._answered:
-            self.spool.settle(*self._answered[0])
+            try:
+                self.spool.settle(*self._answered[0])
+            except StoreError as error:  # no harm is done: the next time, or a duplicate after a restart
+                self.get_logger().error(str(error), throttle_duration_sec=5.0)
+                return
             del self._answered[0]
 
     # -- calls and topics ---------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from crbo_ros.core.experiment import (
     REFUSED,
     RETRY,
     WAIT,
+    Answer,
     Experiment,
 )
 from crbo_ros.errors import InvalidInput, StoreError
@@ -55,16 +56,14 @@ class OptimizerNode(base.ManagedNode):
         self._changed = threading.Event()
         # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
         self._worker = self.make_worker("thinking")
-        self._ticking = False
-        services = [
-            self.create_service(srv.ProposePolicy, "propose_policy", self._propose),
-            self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge),
-            self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best),
-            *(self.create_service(Trigger, name, self._trigger(name)) for name in ("pause", "resume", "finish")),
-            *(self.own_service(name) for name in ("set_parameters", "set_parameters_atomically")),
-        ]
-        for service in services:
-            defer(service, self._worker)
+        self._ticking = self._preparing = False  # whether such a job is in the queue
+        defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
+        defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
+        defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
+        for name in ("pause", "resume", "finish"):
+            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker)
+        for name in ("set_parameters", "set_parameters_atomically"):
+            defer(self.own_service(name), self._worker)
         self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
@@ -148,27 +147,31 @@ class OptimizerNode(base.ManagedNode):
         self._changed.set()
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
-        if self.experiment is None:
+        experiment = self.experiment
+        if experiment is None:
             return base.WARN, "not configured", {}
-        method = self.experiment.method
-        values = {"state": self.experiment.state, "completed": method.n, "pending": len(self.experiment.pending)}
-        level = base.OK if self.experiment.state in ("running", "finished") else base.WARN
-        return level, self.experiment.message or self.experiment.state, values
+        values = {"state": experiment.state, "completed": experiment.method.n, "pending": len(experiment.pending)}
+        level = base.OK if experiment.state in ("running", "finished") else base.WARN
+        return level, experiment.message or experiment.state, values
 
     # -- services -----------------------------------------------------------------------------------
 
     def _propose(self, request: Any, response: Any) -> Any:
-        if self.experiment is None or not self.active:
+        experiment = self.experiment
+        if experiment is None or not self.active:
             response.status, response.reason, response.retry_after = response.WAIT, "the optimizer is not active", 0.5
             return response
-        answer = self.experiment.propose(request.runner, request.request_id, request.experiment_uid)
+        try:
+            answer = experiment.propose(request.runner, request.request_id, request.experiment_uid)
+        except StoreError as error:
+            answer = Answer(WAIT, str(error), 1.0, alarm=True)
         response.status, response.reason = ANSWERS[answer.status], answer.reason
         response.retry_after = answer.retry_after
-        response.proposal.experiment_uid = self.experiment.uid
+        response.proposal.experiment_uid = experiment.uid
         if answer.proposal is not None:
             stamp = self.get_clock().now().to_msg()
             response.proposal = convert.proposal_to_msg(
-                answer.proposal, self.experiment.name, self.experiment.uid, stamp, answer.expires
+                answer.proposal, experiment.name, experiment.uid, stamp, answer.expires
             )
             if answer.status == OK:
                 self._proposal.publish(response.proposal)
@@ -181,15 +184,23 @@ class OptimizerNode(base.ManagedNode):
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
         response.status, response.reason = self._take_in(request.episode)
-        self._worker.submit(self._prepare)  # after the answer has gone
+        if not self._preparing:  # one at a time: two would put each other off for ever
+            self._preparing = True
+            self._worker.submit(self._prepare)  # after the answer has gone
         return response
 
     def _prepare(self) -> None:
         """Begin with the next proposal while the runner is still busy with the acknowledgement."""
         if not self._worker.idle:  # first those who wait
             self._worker.submit(self._prepare)
-        elif self.experiment is not None and self.active:
-            self.experiment.prepare()
+            return
+        self._preparing = False
+        experiment = self.experiment
+        if experiment is not None and self.active:
+            try:
+                experiment.prepare()
+            except StoreError as error:
+                self.get_logger().error(str(error))
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
         self._worker.submit(lambda: self._take_in_topic(message))
@@ -201,9 +212,10 @@ class OptimizerNode(base.ManagedNode):
         self._take_in(message)
 
     def _take_in(self, message: msg.EpisodeReturn) -> tuple[int, str]:
-        if self.experiment is None:
+        experiment = self.experiment
+        if experiment is None:
             return RECEIPTS[RETRY], "the optimizer is not configured"
-        status, reason = self.experiment.acknowledge(convert.episode_from_msg(message))
+        status, reason = experiment.acknowledge(convert.episode_from_msg(message))
         if status in (REFUSED, RETRY):
             self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
         self._changed.set()
@@ -213,29 +225,35 @@ class OptimizerNode(base.ManagedNode):
         self._worker.submit(lambda: self._keep_verdict(message))
 
     def _keep_verdict(self, message: msg.SafetyVerdict) -> None:
-        if self.experiment is not None and message.status != msg.SafetyVerdict.WAITING:
+        experiment = self.experiment
+        if experiment is not None and message.status != msg.SafetyVerdict.WAITING:
             try:
-                self.experiment.add_verdict(convert.verdict_from_msg(message))
+                experiment.add_verdict(convert.verdict_from_msg(message))
             except StoreError as error:
                 self.get_logger().warning(f"verdict not recorded: {error}")
 
     def _get_best(self, request: Any, response: Any) -> Any:
-        best = self.experiment.best() if self.experiment is not None else None
-        if self.experiment is None or best is None:
+        experiment = self.experiment
+        best = experiment.best() if experiment is not None else None
+        if experiment is None or best is None:
             response.reason = "no episode has been completed yet"
             return response
-        response.available, response.experiment_uid, response.proposal_id = True, self.experiment.uid, best.id
+        response.available, response.experiment_uid, response.proposal_id = True, experiment.uid, best.id
         response.theta, response.mean, response.sigma = best.theta.tolist(), best.mean, best.sigma
         response.observed = best.observed
         return response
 
     def _trigger(self, name: str) -> Any:
         def call(request: Any, response: Any) -> Any:
-            if self.experiment is None:
+            experiment = self.experiment
+            if experiment is None:
                 response.success, response.message = False, "the optimizer is not configured"
-            else:
-                response.success, response.message = getattr(self.experiment, name)()
-                self.get_logger().info(f"{name}: {response.message}")
+                return response
+            try:
+                response.success, response.message = getattr(experiment, name)()
+            except StoreError as error:
+                response.success, response.message = False, str(error)
+            self.get_logger().info(f"{name}: {response.message}")
             self._changed.set()
             return response
 
@@ -253,7 +271,12 @@ class OptimizerNode(base.ManagedNode):
         experiment = self.experiment
         if experiment is None:
             return
-        if expired := experiment.expire_due():
+        try:
+            expired = experiment.expire_due()
+        except StoreError as error:
+            self.get_logger().error(str(error), throttle_duration_sec=5.0)
+            return
+        if expired:
             self.get_logger().warning(f"expired: proposals {expired}")
             self._changed.set()
         if self._changed.is_set():

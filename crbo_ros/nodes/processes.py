@@ -18,6 +18,9 @@ from typing import Any
 from crbo_ros.nodes.graph import NodeSpec
 
 Say = Callable[[str], None]
+PARENT = (
+    "CRBO_PARENT"  # the process that a node must not outlive; known from the start, should it die while a node loads
+)
 
 
 class Process:
@@ -34,8 +37,9 @@ class Process:
         command += ["--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
         # A session of its own: a Ctrl-C at the terminal reaches us alone, and we end the nodes in order, once each.
         self._popen = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            env={**os.environ, PARENT: str(os.getpid())},
+        )  # fmt: skip
         self._reader = threading.Thread(target=self._pass_on, args=(say,), daemon=True)
         self._reader.start()
 

@@ -120,42 +120,49 @@ class SafetyMonitorNode(base.ManagedNode):
         return response
 
     def _review(self, request: Any, response: Any) -> Any:
-        if self.monitor is None:
+        monitor = self.monitor
+        if monitor is None:
             response.reason = "the safety monitor is not configured"
             return response
-        response.accepted, response.reason = self.monitor.review(
-            request.proposal_id, request.theta_hash, request.approve, request.comment
-        )
+        try:
+            response.accepted, response.reason = monitor.review(
+                request.proposal_id, request.theta_hash, request.approve, request.comment
+            )
+        except StoreError as error:  # a word that cannot be written down was not given
+            response.reason = str(error)
         return response
 
-    def _hold(self, request: Any) -> None:
+    def _hold(self, request: Any) -> SafetyMonitor | None:
         """Stop, as soon as the call arrives; _stop writes it down."""
-        if self.monitor is not None:
-            self.monitor.hold("stop was called")
+        monitor = self.monitor
+        if monitor is not None:
+            monitor.hold("stop was called")
             self._beat()  # does not wait for the timer
+        return monitor
 
-    def _count_holds(self, request: Any) -> int | None:
-        """How often it had been told to hold when the call arrived: a stop after it wins."""
-        return None if self.monitor is None else self.monitor.holds
-
-    def _stop(self, request: Any, response: Any, _: Any) -> Any:
-        if self.monitor is None:
+    def _stop(self, request: Any, response: Any, monitor: SafetyMonitor | None) -> Any:
+        if monitor is None:
             response.success, response.message = True, "not configured: nothing moves anyway"
             return response
         response.success, response.message = True, "held until rearm"
         try:
-            self.monitor.keep_hold()
+            monitor.keep_hold()
         except StoreError as error:
             response.message += f", but not across a restart: {error}"
         self.get_logger().warning(f"stop: everything is {response.message}")
         return response
 
-    def _rearm(self, request: Any, response: Any, holds: int | None) -> Any:
-        if self.monitor is None or not self.active:
+    def _count_holds(self, request: Any) -> int:
+        """How often it had been told to hold when the call arrived: a stop after that wins."""
+        return 0 if self.monitor is None else self.monitor.holds
+
+    def _rearm(self, request: Any, response: Any, holds: int) -> Any:
+        monitor = self.monitor
+        if monitor is None or not self.active:
             response.success, response.message = False, "the safety monitor is not active"
             return response
         try:
-            armed = self.monitor.rearm(holds)
+            armed = monitor.rearm(holds)
         except StoreError as error:
             response.success, response.message = False, str(error)
             return response
@@ -175,8 +182,9 @@ class SafetyMonitorNode(base.ManagedNode):
     def _learn(self, message: msg.EpisodeReturn) -> None:
         """Take a return in and, if nobody waits, think about it: the next question comes soon."""
         self._take_in(message)
-        if self.monitor is not None and self.active and self._thinking.idle:
-            self.monitor.think()
+        monitor = self.monitor
+        if monitor is not None and self.active and self._thinking.idle:
+            monitor.think()
 
     def _take_in(self, message: msg.EpisodeReturn) -> None:
         monitor = self.monitor

@@ -13,13 +13,13 @@ from crbo_ros.core.types import theta_hash
 def in_process(domain):
     """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
     import rclpy
-    from rclpy.executors import SingleThreadedExecutor
 
     from crbo_ros.nodes.base import _spin
+    from crbo_ros.nodes.executor import make_executor
 
     ends = []
 
-    def start(make, parameters=None, executor=SingleThreadedExecutor):
+    def start(make, parameters=None, executor=make_executor):
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
         node, executor, over = make(), executor(), threading.Event()
@@ -90,12 +90,13 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     assert verdict.result().verdict.status == verdict.result().verdict.WAITING
 
 
-@pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
+@pytest.mark.parametrize("kind", ["LeanExecutor", "SingleThreadedExecutor", "MultiThreadedExecutor"])
 def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
     import rclpy
     from rclpy import executors
     from std_srvs.srv import Trigger
 
+    from crbo_ros.nodes.executor import LeanExecutor
     from crbo_ros.nodes.worker import Worker, defer
 
     release, errors = threading.Event(), []
@@ -115,7 +116,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
         node.create_service(Trigger, "quick", quick)
         return node
 
-    in_process(make, executor=getattr(executors, kind))
+    in_process(make, executor=getattr(executors, kind, LeanExecutor))
     client = peer.node.create_client(Trigger, "slow")
     assert client.wait_for_service(10.0)
     waiting = [client.call_async(Trigger.Request()) for _ in range(3)]
@@ -138,6 +139,113 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
     worker.end(5.0)
     assert done == [0, 1, 2, 3, 4]
     assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
+def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process, peer):
+    import rclpy
+    from std_msgs.msg import String
+    from std_srvs.srv import Trigger
+
+    from crbo_ros.nodes.executor import LeanExecutor
+
+    node = in_process(lambda: rclpy.create_node("changing"))
+    assert isinstance(node.executor, LeanExecutor)
+    time.sleep(0.2)  # it waits, for nothing but its parameter services
+    for _ in range(3):
+        heard, ticks, called = [], [], []
+        publisher = node.create_publisher(String, "word", 1)
+        subscription = node.create_subscription(String, "word", heard.append, 1)
+        timer = node.create_timer(0.02, lambda ticks=ticks: ticks.append(time.monotonic()))
+        guard = node.create_guard_condition(lambda called=called: called.append("guard"))
+        service = node.create_service(Trigger, "answer", lambda request, response: response)
+        client = node.create_client(Trigger, "answer")
+        wait_until(lambda p=publisher: p.get_subscription_count() == 1, 10, "the subscription")
+        publisher.publish(String(data="x"))
+        guard.trigger()
+        wait_until(lambda h=heard, t=ticks, c=called: h and len(t) > 3 and c, 10, "topic, timer and guard condition")
+        assert client.wait_for_service(10.0)
+        assert client.call(Trigger.Request(), timeout_sec=10.0) is not None
+        node.destroy_timer(timer)
+        node.destroy_subscription(subscription)
+        time.sleep(0.1)
+        before = len(ticks)
+        publisher.publish(String(data="y"))
+        time.sleep(0.2)
+        assert (len(heard), len(ticks)) == (1, before)
+        assert called == ["guard"]
+        for entity, kind in ((service, "service"), (client, "client"), (publisher, "publisher")):
+            getattr(node, f"destroy_{kind}")(entity)
+        node.destroy_guard_condition(guard)
+
+
+def test_the_executor_follows_simulated_time_and_uses_no_time_of_its_own_when_idle(in_process, peer):
+    import rclpy
+    from builtin_interfaces.msg import Time
+    from rclpy.parameter import Parameter
+    from rosgraph_msgs.msg import Clock
+
+    ticks = []
+
+    def make():
+        node = rclpy.create_node("simulated", parameter_overrides=[Parameter("use_sim_time", value=True)])
+        node.create_timer(1.0, lambda: ticks.append(node.get_clock().now().nanoseconds))
+        return node
+
+    node = in_process(make)
+    clock = peer.publisher(Clock, "/clock", 10)
+    wait_until(lambda: clock.get_subscription_count() == 1, 10, "the clock's subscriber")
+    before = time.process_time()
+    time.sleep(1.0)
+    assert ticks == [], "simulated time stands still"
+    assert time.process_time() - before < 0.5
+    for second in range(1, 6):
+        clock.publish(Clock(clock=Time(sec=second)))
+        time.sleep(0.05)
+    wait_until(lambda: len(ticks) >= 4, 10, "the timer")
+    assert node.get_clock().now().nanoseconds == 5 * 10**9
+
+
+def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain, monkeypatch):
+    import rclpy
+
+    from crbo_ros.nodes import executor
+
+    rclpy.init(domain_id=domain)
+    try:
+        assert type(executor.make_executor()) is executor.LeanExecutor
+        monkeypatch.setattr(executor, "INNER_PARTS", [*executor.INNER_PARTS, "_renamed"])
+        assert type(executor.make_executor()) is executor.SingleThreadedExecutor
+    finally:
+        rclpy.try_shutdown()
+
+
+def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_is_quiet_afterwards(toy_graph, peer):
+    import os
+
+    from test_bad_input import ask, asked, result
+
+    from crbo_ros.srv import AcknowledgeEpisode
+
+    graph = toy_graph(only=("optimizer",), optimizer={"episodes": 20})
+    with graph:
+        first = asked(peer)
+        client = peer.node.create_client(AcknowledgeEpisode, "acknowledge_episode")
+        assert client.wait_for_service(10.0)
+        proposals = [first, *(ask(peer, f"q{i}").proposal for i in range(3))]
+        results = [result(p, episode_uid=f"u{p.id}", value=0.5 + 0.01 * p.id) for p in proposals]
+        answers = [client.call_async(AcknowledgeEpisode.Request(episode=r)) for r in results]
+        wait_until(lambda: all(answer.done() for answer in answers), 10, "the acknowledgements")
+        assert [answer.result().status for answer in answers] == [0] * 4
+        time.sleep(0.5)
+        clock = f"/proc/{graph.processes['optimizer'].pid}/stat"
+
+        def seconds():
+            with open(clock) as file:
+                return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+        before = seconds()
+        time.sleep(1.0)
+        assert seconds() - before < 0.3, "it is busy with nothing"
 
 
 def test_the_next_proposal_is_made_before_it_is_asked_for_and_a_new_gamma_discards_it(toy_graph, peer):

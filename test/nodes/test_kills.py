@@ -56,3 +56,18 @@ def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph
     assert (
         open_store(graph).episodes() == []
     )  # an interrupted rollout has no return; its proposal waits for the next start
+
+
+def test_a_node_whose_parent_died_while_it_was_loading_leaves_by_itself(toy_graph, monkeypatch):
+    import os
+
+    graph = toy_graph(only=("episode_runner",))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 4194303)  # as if started by a process that is no more
+        graph.__enter__()
+    try:
+        wait_until(lambda: finished(graph), 20, "the exit")
+        assert graph.processes["episode_runner"].code == 0
+        assert any("is gone" in line for line in graph.said)
+    finally:
+        graph.__exit__(None, None, None)
