@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", default="furuta")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--calls", type=int, default=200, help="service calls to time")
     parser.add_argument("--out", type=Path, default=Path("results/graph"))
 
@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     (args.out / "graph.json").write_text(json.dumps(result, indent=1))
     print(
         f"\n{args.task}, {args.episodes} episodes, seed {args.seed}, {args.repeats} repeats, "
-        f"load {os.getloadavg()[0]:.1f}; medians: graph / one process {result['ratio_median']:.2f}, "
+        f"load {os.getloadavg()[0]:.1f}; medians: graph / one process {result['ratio_median']:.2f} "
+        f"(from {np.min(there / here):.2f} to {np.max(there / here):.2f}), "
         f"service call {1e3 * np.median(calls):.2f} ms"
     )
     return 0 if result["same_data"] else 1
