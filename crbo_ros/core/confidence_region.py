@@ -3,8 +3,10 @@
 Noise closes the paper's region: the variance at a point that was observed once is v = sf2 sn2 / (sf2 + sn2), not
 zero, and once v > gamma^2 sf2 the region is empty around a single observation. Two ways out, both visible in `state`:
 
-- compensated (the default preset): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2. The one-point region is
-  then the ball of the noise-free r0(gamma) whatever the noise, and with no noise it is the paper's region.
+- compensated (the default preset): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2, with the variance v at the
+  best data point (by posterior mean). The one-point region is then the ball of the noise-free r0(gamma) whatever the
+  noise, and with no noise it is the paper's region. As more returns come from around the best point, v falls and the
+  region closes in on what they have made certain.
 - plain (the paper preset): g = gamma, and only where no data point is inside, g is raised to just admit the best one.
 """
 
@@ -34,9 +36,9 @@ def r0(kernel: Kernel, lengthscale: float, gamma: float, noise_ratio: float = 0.
     return lengthscale * kernel.distance(wanted) if wanted < 1.0 else 0.0
 
 
-def compensated(gamma: float, noise_ratio: float) -> float:
-    """The threshold g for which the noisy one-point region has the noise-free radius r0(gamma)."""
-    return math.sqrt(gamma**2 + (1.0 - gamma**2) * noise_ratio / (1.0 + noise_ratio))
+def compensated(gamma: float, share: float) -> float:
+    """The threshold g; share: the variance that noise leaves at the best data point, over sf2."""
+    return math.sqrt(gamma**2 + (1.0 - gamma**2) * share)
 
 
 class ConfidenceRegion:
@@ -45,16 +47,15 @@ class ConfidenceRegion:
     def __init__(self, surrogate: Surrogate, gamma: float, *, compensate: bool = True) -> None:
         self.surrogate, self.gamma = surrogate, gamma
         self.sf2 = surrogate.signal_variance
-        ratio = surrogate.noise_variance / self.sf2
-        self.threshold = min(1.0, compensated(gamma, ratio) if compensate else gamma)
+        mean, variance = surrogate.posterior(surrogate.X)
+        best = int(np.argmax(mean))
+        self.threshold = min(1.0, compensated(gamma, float(variance[best]) / self.sf2) if compensate else gamma)
         self.state = "ok"
         self.dim = surrogate.X.shape[1]
         self._limit = self.threshold**2 * self.sf2
-        mean, variance = surrogate.posterior(surrogate.X)
         self.data_mean = mean
-        self.data_inside: Mask = variance <= self._limit
+        self.data_inside: Mask = variance <= self._limit * (1.0 + 1e-12)  # the best one is inside, rounding or not
         if not self.data_inside.any():
-            best = int(np.argmax(mean))
             self.threshold = min(1.0, math.sqrt(float(variance[best]) / self.sf2) * 1.05 + 1e-9)
             self._limit = self.threshold**2 * self.sf2
             self.data_inside = variance <= self._limit

@@ -46,7 +46,19 @@ def test_region_around_one_point_is_the_ball_of_r0(name, noise):
 
 def test_compensation_vanishes_without_noise():
     assert compensated(0.4, 0.0) == pytest.approx(0.4)
-    assert compensated(0.4, 10.0) < 1.0
+    assert compensated(0.4, 0.99) < 1.0
+
+
+def test_repeated_returns_of_one_policy_close_the_compensated_region_towards_the_papers():
+    model = one_point(noise=0.5)
+    thresholds = []
+    for count in (1, 3, 10, 100):
+        model.condition(np.full((count, 3), 0.5), np.zeros(count))
+        region = ConfidenceRegion(model, 0.4)
+        assert region.data_inside.all()
+        thresholds.append(region.threshold)
+    assert thresholds == sorted(thresholds, reverse=True)
+    assert thresholds[-1] == pytest.approx(0.4, abs=0.01)
 
 
 def test_empty_region_is_widened_to_the_best_point_and_says_so():
