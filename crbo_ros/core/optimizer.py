@@ -38,7 +38,7 @@ PERIOD = 5  # every so many proposals one may explore instead of settling, and t
 NOISY = 0.3  # noise variance of that start, as a share of the returns' variance
 RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to learn
 FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
-SIDEWAYS_SHARE = 0.35  # they do so while there are fewer than this times d data points
+SIDEWAYS_SHARE = 0.5  # they do so while there are fewer than this times d data points
 FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
 SMALLEST = 0.05  # gamma in force never falls below this share of gamma
 

@@ -91,14 +91,14 @@ class Settings:
     gamma_schedule: float = 0.0  # gamma_n = 1 - (1 - gamma) exp(-gamma_schedule n): grows towards 1
     samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
     starts: int = 2  # polished starts a proposal
-    sideways: bool = True  # while n < 0.35 d, turn each step a little into an unexplored direction
+    sideways: bool = True  # while n <= 0.5 d, turn each step a little into an unexplored direction
     restless: bool = True  # UCB: every fifth proposal, if nothing is left to learn, explores instead
     fit: bool = True  # False: hyperparameters stay at `hyperparameters` (l, sf2, sn2)
     hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
     surrogate: str = "closed_form"  # or "gpytorch"
     gpytorch_kernel: Any = None  # any gpytorch kernel (with its priors), for surrogate="gpytorch"
     veto_factor: float = 0.7  # gamma in force after a veto or a failure, times this
-    recovery: float = 1.1  # and back by this factor with each completed episode
+    recovery: float = 1.5  # and back by this factor with each completed episode
     max_vetoes: int = 20  # consecutive ones, then Exhausted
 
 
