@@ -158,6 +158,8 @@ def _job(run: Run, folder: Path, deadline: float) -> tuple[Run, float | None, st
         record = play(run)
     except MissingDependency as error:  # the others can go on
         return run, None, str(error)
+    except Exception as error:  # a night's sweep does not end with one bad run
+        return run, None, f"{run.problem} #{run.seed}: {type(error).__name__}: {error}"
     write_atomically(path, json.dumps(record))
     return run, time.time() - started, ""
 

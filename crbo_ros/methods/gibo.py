@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import svd
 from scipy.special import ndtr
 
 from crbo_ros.core.kernels import squared_distances
@@ -98,7 +99,8 @@ class GIBO(Modelled):
     def _informative(self, x: Array, A: Array, rng: np.random.Generator) -> Array:
         model, d = self.surrogate, self.space.dim
         directions = rng.standard_normal((CANDIDATES, d))
-        known, singular, _ = np.linalg.svd(A, full_matrices=False)
+        # gesvd: slower than NumPy's gesdd, which gives up on some matrices
+        known, singular, _ = svd(A, full_matrices=False, lapack_driver="gesvd")
         known = known[:, singular > 1e-3 * max(float(singular.max(initial=0.0)), 1e-300)]
         if known.shape[1] < d:
             free = directions - (directions @ known) @ known.T

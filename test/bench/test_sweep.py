@@ -70,6 +70,19 @@ def test_a_run_that_dies_leaves_no_file_and_is_run_again(bowl, tmp_path, monkeyp
     assert not list((tmp_path / "runs").glob("*.tmp"))
 
 
+def test_a_run_that_fails_is_named_and_the_others_go_on(bowl, tmp_path, monkeypatch, capsys):
+    whole = sweep.play
+
+    def fails(run):
+        if run.method == "cma_es":
+            raise FloatingPointError("no such number")
+        return whole(run)
+
+    monkeypatch.setattr(sweep, "play", fails)
+    assert len(sweep.sweep(plan(1), tmp_path)) == 1
+    assert "#7: FloatingPointError: no such number" in capsys.readouterr().err
+
+
 def test_no_run_is_started_after_the_time_limit(bowl, tmp_path):
     assert sweep.sweep(plan(1), tmp_path, minutes=0.0) == []
     assert bowl["opened"] == 0
