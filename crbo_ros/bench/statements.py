@@ -73,6 +73,4 @@ STUDY = """The paper's appendix: on the basketball task CRBO is robust to its ex
 monotonically for all of its values, whereas large exploration fails drastically for the other methods."""
 
 ABLATION = """CRBO's default preset with one thing changed at a time, on seeds that the comparison does not use; few
-repeats, so only large differences mean something. The paper's hyperpriors, which let noise explain more, give a
-better average on the noisy tasks (pendulum, mountaincar); compensating for noise costs on pendulum and helps on
-cartpole."""
+repeats, so only large differences mean something."""
