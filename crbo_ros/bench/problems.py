@@ -137,6 +137,8 @@ def registry_name(method: str) -> str:
 
 def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) -> str:
     """Changes with the task (policy, domain, plant), the settings, and the method's own code and presets."""
+    # JSON gives tuples back as lists: a record read from its file has to find that file again
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     text = repr((task_facts(problem)["fingerprint"], sorted(settings.items()), code_fingerprint(registry_name(method))))
     if registry_name(method) == "crbo":
         from crbo_ros.core.presets import make_hyperparameters, make_settings

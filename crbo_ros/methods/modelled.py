@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.ask_tell import AskTell
+from crbo_ros.core.initial_design import size
 from crbo_ros.core.kernels import kernel
 from crbo_ros.core.space import Space
 from crbo_ros.core.surrogate import ClosedForm, Hyperparameters, Outputs
@@ -32,7 +33,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> f
 
 def default_n_init(dim: int) -> int:
     """ceil(sqrt d), theta_0 included: the paper's choice for all methods."""
-    return max(2, math.ceil(math.sqrt(dim)))
+    return max(2, size(dim))
 
 
 def latin_hypercube(count: int, dim: int, rng: np.random.Generator) -> Array:

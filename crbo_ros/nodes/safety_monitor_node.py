@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import threading
 from typing import Any
 
 from std_srvs.srv import Trigger
@@ -24,6 +24,7 @@ class SafetyMonitorNode(base.ManagedNode):
         super().__init__("safety_monitor")
         self.monitor: SafetyMonitor | None = None
         self._sequence = 0
+        self._beating = threading.Lock()
         self._warned = False
         self._last_word: tuple[int, str, str] | None = None
         # Thinking may take long; the operator's words do not wait for it, and heartbeats wait for neither.
@@ -204,21 +205,22 @@ class SafetyMonitorNode(base.ManagedNode):
         monitor = self.monitor
         if monitor is None or not self.active:
             return
-        self._sequence += 1
-        coverage = monitor.score.coverage
-        self._heartbeat.publish(
-            msg.SafetyHeartbeat(
-                stamp=self.get_clock().now().to_msg(),
-                monitor_uid=monitor.uid,
-                experiment_uid=monitor.experiment_uid,
-                sequence=self._sequence,
-                armed=not monitor.stopped,
-                reason=monitor.stopped,
-                coverage=coverage if not math.isnan(coverage) else math.nan,
-                approved=monitor.approved,
-                vetoed=monitor.vetoed,
+        with self._beating:  # two threads beat: an "armed" read before a stop must not be published after it
+            self._sequence += 1
+            stopped = monitor.stopped
+            self._heartbeat.publish(
+                msg.SafetyHeartbeat(
+                    stamp=self.get_clock().now().to_msg(),
+                    monitor_uid=monitor.uid,
+                    experiment_uid=monitor.experiment_uid,
+                    sequence=self._sequence,
+                    armed=not stopped,
+                    reason=stopped,
+                    coverage=monitor.score.coverage,
+                    approved=monitor.approved,
+                    vetoed=monitor.vetoed,
+                )
             )
-        )
 
 
 def main() -> int:

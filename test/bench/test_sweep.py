@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -103,6 +104,12 @@ def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
 
     monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "default": {"beta": 1.5}})
     assert run.file != name
+
+
+def test_a_record_read_from_its_file_finds_that_file_again(bowl):
+    """JSON has no tuples."""
+    run = sweep.Run("bowl", "crbo", "known", 7, 3, {"hyperparameters": (0.15, 1.0, 1e-6), "fit": False})
+    assert sweep.Run(**json.loads(json.dumps(asdict(run)))).file == run.file
 
 
 def test_a_method_s_changed_code_is_another_fingerprint_and_its_comments_are_not(tmp_path, monkeypatch):

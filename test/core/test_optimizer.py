@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crbo_ros.bench.time import feed
 from crbo_ros.core import End, Optimizer, Space
 from crbo_ros.core.ask_tell import dump_state, load_state
 from crbo_ros.core.confidence_region import ConfidenceRegion, r0
@@ -349,3 +350,12 @@ def test_noise_is_found_even_if_the_first_fits_saw_none(seed):
     rng, optimizer = np.random.default_rng(seed), make(2, seed=seed)
     run(optimizer, 41, lambda theta: bowl(theta) + 0.3 * rng.standard_normal())
     assert 0.03 < optimizer.report()["noise_variance"] < 0.3  # truly 0.09
+
+
+def test_a_policy_tried_once_is_not_recommended_over_a_proven_one_with_nearly_the_same_return():
+    """A prior mean at the best return, as in the prediction, would believe the lone one."""
+    optimizer = make(1, fit=False, hyperparameters=(0.1, 1.0, 0.5))
+    lone, proven, poor = [1.6], [-0.8], [0.4]
+    feed(optimizer, np.array([lone, *[proven] * 8, *[poor] * 8]), np.array([1.05, *[1.0] * 8, *[0.0] * 8]))
+    assert optimizer.best().theta == pytest.approx(proven)
+    assert optimizer.best().mean < 1.0

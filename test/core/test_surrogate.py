@@ -118,6 +118,18 @@ class TestAgainstGpytorch:
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(ours.covariance(P), theirs.covariance(P), rtol=1e-8, atol=1e-10)
 
+    def test_a_restart_begins_at_the_start_values_with_the_given_noise(self, both):
+        X, y, _ = data()
+        reached = []
+        for model in both:
+            start = model.lengthscales.copy()
+            first = model.fit(X, y)
+            model.restart(0.3)
+            np.testing.assert_allclose(model.noise_variance, 0.3)
+            np.testing.assert_allclose(model.lengthscales, start)
+            reached.append((first, model.fit(X, y)))
+        np.testing.assert_allclose(*reached, rtol=1e-4)
+
     def test_map_optimum(self, both):
         ours, theirs = both
         X, y, _ = data()

@@ -90,6 +90,35 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     assert verdict.result().verdict.status == verdict.result().verdict.WAITING
 
 
+def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
+    """Timer, stop and rearm beat from two threads; here one is held up between reading and publishing."""
+    from crbo_ros.nodes.safety_monitor_node import SafetyMonitorNode
+
+    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path})
+    assert node.begin()
+    late, go_on, said = threading.Event(), threading.Event(), []
+
+    class Publisher:
+        def publish(self, message):
+            if threading.current_thread() is slow:
+                late.set()
+                assert go_on.wait(10.0)
+            said.append(message.armed)
+
+    slow = threading.Thread(target=node._beat)
+    node._heartbeat = Publisher()
+    slow.start()
+    assert late.wait(10.0)
+    stop = threading.Thread(target=lambda: node._hold(None))
+    stop.start()
+    wait_until(lambda: node.monitor.stopped, 5, "the stop")
+    time.sleep(0.3)
+    go_on.set()
+    slow.join()
+    stop.join()
+    assert True not in said[said.index(False) :], said
+
+
 @pytest.mark.parametrize("kind", ["LeanExecutor", "SingleThreadedExecutor", "MultiThreadedExecutor"])
 def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
     import rclpy
