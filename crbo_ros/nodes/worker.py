@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from rclpy.exceptions import InvalidHandle
+from rclpy.logging import get_logger
 from rclpy.service import Service
 
 Job = Callable[[], None]
+TRIES = 20  # to send an answer, 0.1 s each
+LOST = "failed to send response"  # how rclpy's warning begins
 
 
 class Worker:
@@ -57,10 +62,27 @@ def defer(service: Service, worker: Worker, at_once: Callable[[Any], Any] | None
     `at_once(request)` is called on the executor's thread as soon as the request arrives; the handler then gets what it
     returned as a third argument.
     """
-    handler, send = service.callback, service.send_response
+    handler = service.callback
+    warnings.filterwarnings("error", LOST, RuntimeWarning, module=re.escape(__name__))
 
     def take(request: Any, response: Any) -> Any:
         return (request, response) if at_once is None else (request, response, at_once(request))
 
     service.callback = take
-    service.send_response = lambda taken, header: worker.submit(lambda: send(handler(*taken), header))
+    service.send_response = lambda taken, header: worker.submit(lambda: _send(service, worker, handler(*taken), header))
+
+
+def _send(service: Any, worker: Worker, response: Any, header: Any, tries: int = TRIES) -> None:
+    """Answer, even a client of which discovery has found only the asking half so far (on a busy machine, at first).
+
+    rclpy would wait 0.1 s for the other half and then drop the answer, with a warning. That warning is an exception
+    here, and here only: the call is made from this module instead of by service.send_response for that.
+    """
+    try:
+        with service.handle:
+            service.handle.service_send_response(response, getattr(header, "request_id", header))
+    except RuntimeWarning as lost:
+        if tries > 1:
+            worker.submit(lambda: _send(service, worker, response, header, tries - 1))
+        else:
+            get_logger(service.logger_name).warning(f"{service.service_name}: {lost}")

@@ -170,6 +170,42 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
     assert [type(error) for error in errors] == [ZeroDivisionError]
 
 
+@pytest.mark.parametrize(("silent", "arrives"), [(0, True), (3, True), (99, False)])
+def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, silent, arrives):
+    """The middleware's warning is played; provoking it takes a machine busy enough to hold up discovery for 0.1 s."""
+    import contextlib
+    import warnings
+    from types import SimpleNamespace
+
+    from crbo_ros.nodes.worker import TRIES, Worker, defer
+
+    sent, refused, errors = [], [], []
+
+    class Handle(contextlib.nullcontext):
+        def service_send_response(self, response, header):
+            if len(refused) < silent:
+                refused.append(header)
+                # as the C function does: told of the line that called it
+                warnings.warn("failed to send response (timeout): client will not ...", RuntimeWarning, stacklevel=2)
+            else:
+                sent.append((response, header))
+
+    service = SimpleNamespace(
+        callback=lambda request, response: f"{request}, {response}",
+        handle=Handle(),
+        logger_name="server",
+        service_name="/slow",
+    )
+    worker = Worker("test", errors.append)
+    defer(service, worker)
+    service.send_response(service.callback("asked", "answered"), SimpleNamespace(request_id=7))
+    wait_until(lambda: sent or len(refused) == TRIES, 5, "the end")
+    worker.end(5.0)
+    assert sent == ([("asked, answered", 7)] if arrives else [])
+    assert refused == [7] * min(silent, TRIES)
+    assert errors == []
+
+
 def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process, peer):
     import rclpy
     from std_msgs.msg import String
