@@ -218,13 +218,3 @@ def test_a_proposal_that_nobody_reported_on_is_shown_as_expired(model):
 def test_gamma_follows_the_proposals(model):
     model.take([proposed(0, gamma=0.4), proposed(1, gamma=0.28), episode(0, 0.5)])
     np.testing.assert_array_equal(model.series().gamma[1], [0.4, 0.28])
-
-
-def test_a_thousand_episodes_are_prepared_in_a_few_milliseconds(model):
-    rng = np.random.default_rng(0)
-    model.take([state(), *(proposed(i) for i in range(1000))])
-    model.take(episode(i, rng.random(), bound=rng.random()) for i in range(1000))
-    start = time.process_time()
-    for _ in range(5):
-        model.series()
-    assert (time.process_time() - start) / 5 < 0.025

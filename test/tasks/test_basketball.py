@@ -2,7 +2,6 @@ import builtins
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -136,15 +135,6 @@ def test_the_return_is_bit_identical_across_processes_running_at_once(task):
     theta = task.theta_0 + 0.02 * (task.space.upper - task.space.lower) * rng(5).uniform(-1, 1, 112)
     here = task.rollout(theta, rng(9)).value.hex()
     assert [line.split("RETURN")[1].split()[0] for line in lines] == [here, here]
-
-
-def test_an_episode_takes_tens_of_milliseconds(task):
-    times = []
-    for i in range(12):
-        start = time.process_time()
-        task.rollout(task.theta_0, rng(i))
-        times.append(time.process_time() - start)
-    assert min(times) < 0.06  # 0.025 on an idle core; a loaded machine's CPU seconds count for less
 
 
 def test_jitter_of_the_release_makes_the_return_stochastic(task):
