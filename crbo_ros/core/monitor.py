@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from crbo_ros.core.store import Database, from_blob, to_blob
 from crbo_ros.core.types import theta_hash
 from crbo_ros.errors import InvalidInput
 
+RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
@@ -63,6 +65,7 @@ class SafetyMonitor:
             valid_for,
         )
         self.approved = self.vetoed = 0
+        self._recent: deque[bool] = deque(maxlen=RECENT)  # whether the last proposals were vetoed
         self.score = Score()
         self.last_check = 0.0  # time of the last question, for diagnostics
         self._clock, self._lock = clock, threading.RLock()
@@ -203,7 +206,27 @@ class SafetyMonitor:
         elif verdict.status == REFUSED:
             self.vetoed += 1
         if verdict.status != WAITING:
+            self._recent.append(verdict.status == REFUSED)
             self._waiting.pop(verdict.theta_hash, None)
+
+    def hint(self) -> str:
+        """What the operator of a run that creeps should know: empty unless at least half of the last 20 were vetoed."""
+        vetoed = sum(self._recent)
+        if 2 * vetoed < RECENT or not len(self._bound.y) or not math.isfinite(self.threshold):
+            return ""
+        with self._lock:
+            y, low = self._bound.y, int(np.argmin(self._bound.y))
+            bound = self._bound.bound(self._bound.X[int(np.argmax(y))])  # the best return, less the noise
+            room = (bound.value - self.threshold) / bound.lipschitz
+            limit = f"nothing further than {room:.2g} from the best policy can pass"
+            if room <= 0.0:
+                limit = "nothing can pass, for the best return less the noise is below the threshold"
+            return (
+                f"{vetoed} of the last {len(self._recent)} proposals were vetoed: with L = {bound.lipschitz:.3g} "
+                f"({bound.source}; the lowest return, {y[low]:.4g}, was proposal {self._ids[low]}'s) {limit}. "
+                "If you know better, restart the monitor with your own lipschitz, or lower j_min; finish ends the run "
+                "with the best policy so far"
+            )
 
     def review(self, proposal_id: int, hash: str, approve: bool, comment: str = "") -> tuple[bool, str]:
         """The operator's word on a waiting proposal."""

@@ -25,7 +25,7 @@ class SafetyMonitorNode(base.ManagedNode):
         self.monitor: SafetyMonitor | None = None
         self._sequence = 0
         self._beating = threading.Lock()
-        self._warned = False
+        self._warned, self._hint = False, ""
         self._last_word: tuple[int, str, str] | None = None
         # Thinking may take long; the operator's words do not wait for it, and heartbeats wait for neither.
         self._thinking, urgent = self.make_worker("thinking"), self.make_worker("operator")
@@ -81,6 +81,8 @@ class SafetyMonitorNode(base.ManagedNode):
             return base.ERROR, f"held: {monitor.stopped}", values
         if monitor.score.coverage < self.value("coverage_warning"):
             return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
+        if self._hint:
+            return base.WARN, self._hint, values
         return base.OK, "armed", values
 
     # -- services -----------------------------------------------------------------------------------
@@ -118,6 +120,10 @@ class SafetyMonitorNode(base.ManagedNode):
         self._last_word = word
         if verdict.status == "vetoed":
             self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")
+        hint = monitor.hint() if monitor is not None else ""
+        if hint and not self._hint:
+            self.get_logger().warning(hint)
+        self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's thinking
         return response
 
     def _review(self, request: Any, response: Any) -> Any:

@@ -53,6 +53,24 @@ def test_the_bound_decides_and_the_verdict_says_how(tmp_path):
     assert far.valid_for == 0.0
 
 
+def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
+    monitor = make(tmp_path, j_min=0.5)
+    check(monitor, THETA_0, 0)
+    for id, (theta, value) in enumerate([(THETA_0, 1.0), ([0.5, 0.51], 0.98), ([0.5, 0.52], -1.0)]):
+        monitor.add_return(seen(theta, value, id))
+    for id in range(3, 12):
+        assert check(monitor, [0.1, 0.1], id).status == REFUSED
+        assert monitor.hint() == ""
+    check(monitor, [0.1, 0.1], 12)
+    assert "10 of the last 11 proposals were vetoed" in monitor.hint()
+    assert "the lowest return, -1, was proposal 2's" in monitor.hint()
+    assert "lipschitz" in monitor.hint()
+    monitor.j_min = -1e9
+    for id in range(13, 24):
+        assert check(monitor, [0.1, 0.1], id).status == APPROVED
+    assert monitor.hint() == ""
+
+
 def test_a_relative_threshold_follows_the_start(tmp_path):
     monitor = make(tmp_path, j_min_drop=0.25, lipschitz=1.0)
     assert monitor.threshold == -math.inf
