@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,37 @@ from crbo_ros.errors import PlantError
 Array = NDArray[np.float64]
 
 
+Connected = TypeVar("Connected", bound="Connection")
+
+
+class Connection:
+    """Something that is connected for the length of a `with` block and made safe on every way out of it."""
+
+    def connect(self) -> None:
+        """Open the connection; MissingDependency or PlantError with what to do if that fails."""
+
+    def stop(self) -> None:
+        """Safe state, now. Idempotent; never raises because of an earlier failure."""
+
+    def close(self) -> None:
+        """Release the connection."""
+
+    def __enter__(self: Connected) -> Connected:
+        self.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            self.stop()
+        finally:
+            self.close()
+
+
 class ResetStopped(PlantError):
     """Somebody stopped a reset that was under way (`Plant.reset_watch`); the plant is in its safe state."""
 
 
-class Plant(ABC):
+class Plant(Connection, ABC):
     """A context manager with a fixed control rate. Observations and actions are float vectors, SI and radians."""
 
     rate: float  # control rate, Hz
@@ -39,8 +66,7 @@ class Plant(ABC):
     reset_watch: Callable[[Array, Array], str | None] | None = None
 
     @abstractmethod
-    def connect(self) -> None:
-        """Open the connection; MissingDependency or PlantError with what to do if that fails."""
+    def connect(self) -> None: ...
 
     @abstractmethod
     def reset(self, rng: np.random.Generator) -> Array:
@@ -51,22 +77,8 @@ class Plant(ABC):
         """Apply an action (clipped to the plant's limits) for one period and return the next observation."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Safe state, now. Idempotent; never raises because of an earlier failure."""
-
-    def close(self) -> None:  # noqa: B027  (simulations have nothing to close)
-        """Release the connection."""
+    def stop(self) -> None: ...
 
     def statistics(self) -> dict[str, float]:
         """Figures about the last episode (deadline misses, jitter); empty for simulations."""
         return {}
-
-    def __enter__(self) -> Plant:
-        self.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        finally:
-            self.close()

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.errors import CrboError, MissingDependency, PlantError
 from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk, to_rest
+from crbo_ros.plants.base import Connection
 from crbo_ros.plants.guardian import Guardian
 from crbo_ros.plants.ros_link import DISCOVERY, POLL, Poll, RosLink, no_poll
 from crbo_ros.policies.dmp import JointTrajectory
@@ -41,7 +41,7 @@ class Tolerance:
     settle: float = 2.0  # s after the trajectory's end within which the goal must be reached
 
 
-class JointTrajectoryArm:
+class JointTrajectoryArm(Connection):
     """See the module's docstring. `rate`: points per second that are sent."""
 
     is_hardware = True  # for all we know
@@ -145,16 +145,6 @@ class JointTrajectoryArm:
             self._client.destroy()
             self._client = None
         self.link.close()
-
-    def __enter__(self) -> JointTrajectoryArm:
-        self.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        finally:
-            self.close()
 
     # -- movement ---------------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crbo_ros.errors import CrboError, PlantError
+from crbo_ros.plants.base import Connection
 from crbo_ros.plants.guardian import Guardian
 from crbo_ros.plants.ros_config import Call, Tuned, TuningConfig
 from crbo_ros.plants.ros_episode import RosEpisode, RosReturn, message_of
@@ -33,7 +33,7 @@ ANSWER = 6.0  # s for the answer of a parameter service, in three attempts
 Values = dict[str, dict[str, float]]  # node -> name -> value
 
 
-class RosParameters:
+class RosParameters(Connection):
     """See the module's docstring. `log` gets lines for people."""
 
     is_hardware = True  # for all we know
@@ -161,16 +161,6 @@ class RosParameters:
                 return
             except CrboError as error:
                 self.log(f"setting the safe values (attempt {attempt + 1}): {error}")
-
-    def __enter__(self) -> RosParameters:
-        self.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        finally:
-            self.close()
 
 
 # -- the standard parameter services -------------------------------------------------------------------

@@ -66,17 +66,14 @@ class Arm(Task):
         self._subscribed = False
 
     def connect(self) -> None:
-        self.plant.connect()
+        super().connect()
         if not self._subscribed:
             self.returns.connect()
             self._subscribed = True
 
-    def stop(self) -> None:
-        self.plant.stop()
-
     def close(self) -> None:
         self._subscribed = False
-        self.plant.close()
+        super().close()
 
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None

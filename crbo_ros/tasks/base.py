@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.space import Space
+from crbo_ros.plants.base import Connection
 
 Array = NDArray[np.float64]
 
@@ -61,7 +62,7 @@ class Outcome:
 Watch = Callable[[float, Array, Array], "str | None"]
 
 
-class Task(ABC):
+class Task(Connection, ABC):
     """One experiment's problem. A context manager: entering connects the plant, leaving makes it safe."""
 
     name: str
@@ -73,6 +74,7 @@ class Task(ABC):
     exploration: dict[str, tuple[float, ...]] = {}  # the same for other methods, e.g. {"cma_es": (0.01, 0.05)}
     episodes = 100  # the paper's budget
     episode_seconds: float = 0.0  # longest episode, s of plant time
+    plant: Any = None  # what moves, if anything does
 
     def __init__(self, plant: str | None = None) -> None:
         from crbo_ros import registry
@@ -98,24 +100,20 @@ class Task(ABC):
         """Draw labelled trajectories into a picture."""
         raise NotImplementedError(f"task {self.name!r} has no plot")
 
-    def connect(self) -> None:  # noqa: B027
+    def connect(self) -> None:
         """Connect the plant."""
+        if self.plant is not None:
+            self.plant.connect()
 
-    def stop(self) -> None:  # noqa: B027
+    def stop(self) -> None:
         """Plant into its safe state, now."""
+        if self.plant is not None:
+            self.plant.stop()
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Safe state and disconnect."""
+        if self.plant is not None:
+            self.plant.close()
 
-    def apply_best(self, theta: ArrayLike) -> None:  # noqa: B027
+    def apply_best(self, theta: ArrayLike) -> None:
         """Leave the plant with this policy at the end of a run, where that means something (tuned parameters)."""
-
-    def __enter__(self) -> Task:
-        self.connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.stop()
-        finally:
-            self.close()

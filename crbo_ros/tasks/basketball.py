@@ -106,17 +106,6 @@ class Basketball(Task):
             raise InvalidInput(f"{path}: the demonstrated {violation}; record it again with a longer --duration")
         return dmp, release
 
-    # -- connection -------------------------------------------------------------------------------
-
-    def connect(self) -> None:
-        self.plant.connect()
-
-    def stop(self) -> None:
-        self.plant.stop()
-
-    def close(self) -> None:
-        self.plant.close()
-
     # -- the episode ------------------------------------------------------------------------------
 
     def rollout(

@@ -171,15 +171,6 @@ class Furuta(Task):
         steps = range(1, len(trajectory.time) + 1)
         trajectory.columns["reference"] = np.array([self.reference(step) for step in steps])
 
-    def connect(self) -> None:
-        self.plant.connect()
-
-    def stop(self) -> None:
-        self.plant.stop()
-
-    def close(self) -> None:
-        self.plant.close()
-
     def plot(self, trajectories: dict[str, Trajectory], path: Path) -> None:
         """Arm against reference, pendulum and voltage over time."""
         from crbo_ros.tasks.furuta_plot import plot

@@ -165,13 +165,7 @@ class GymTask(Task):
 
     def connect(self) -> None:
         if self.plant_name == "gymnasium":
-            self.plant.connect()
-
-    def stop(self) -> None:
-        self.plant.stop()
-
-    def close(self) -> None:
-        self.plant.close()
+            super().connect()
 
 
 class _Adapted(GymTask):

@@ -45,15 +45,6 @@ class Tuning(Task):
         self.episode_seconds = episode.delay + (episode.seconds or 0.0) + (episode.timeout if episode.start else 0.0)
         self._best = -math.inf
 
-    def connect(self) -> None:
-        self.plant.connect()
-
-    def stop(self) -> None:
-        self.plant.stop()
-
-    def close(self) -> None:
-        self.plant.close()
-
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
     ) -> Outcome:
