@@ -104,6 +104,30 @@ def policy_figure(episodes: Any, runs: Any, problems: Iterable[str]) -> Any:
     return made
 
 
+def overview_figure(runs: Any) -> Any:
+    """A panel per task, a line per method: average observed return (dot) and J(theta*) (diamond), with quartiles."""
+    problems = list(dict.fromkeys(runs["problem"]))
+    methods = [name for name in COLOURS if name in set(runs["method"])][::-1]  # CRBO on top
+    made, axes = figure(len(problems), width=2.6, height=2.9)
+    for axis, problem in zip(axes[0], problems, strict=True):
+        mine = runs[runs["problem"] == problem]
+        for line, method in enumerate(methods):
+            group = mine[mine["method"] == method]
+            for column, marker, shift in (("average", "o", 0.12), ("final", "D", -0.12)) if len(group) else ():
+                low, middle, high = np.nanpercentile(group[column].to_numpy(float), [25, 50, 75])
+                colour = COLOURS[method]
+                axis.plot([low, high], [line + shift] * 2, color=colour, linewidth=1.2)
+                face = colour if column == "average" else "white"
+                axis.plot(middle, line + shift, marker, color=colour, markerfacecolor=face, markersize=5)
+        axis.axvline(mine["start"].median(), color="black", linestyle="--", linewidth=0.8)
+        axis.set_title(problem, fontsize=10)
+        axis.set_yticks(range(len(methods)), [label(name) for name in methods] if axis is axes[0][0] else [])
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.25)
+    made.supxlabel("dot: average observed return    diamond: J(theta*)    dashed: J(theta_0)", fontsize=8)
+    return made
+
+
 def _crop(axis: Any, episodes: Any, column: str) -> None:
     """Methods that search the whole box can be off by far: keep the axis where the others are."""
     last = episodes[episodes["episode"] == episodes["episode"].max()]

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     images = args.docs / "images" / "results"
     tables = {name: _policy(args.results / name, name, problems) for name, problems in POLICY.items()}
     sections = [statements.INTRODUCTION, _provenance(args.results), _bars(args.results, tables)]
+    sections.append(_overview(args.results, [table for table in tables.values() if table is not None]))
     sections.append(_synthetic(args.results / "synthetic"))
     sections.append(_file("The confidence region", args.results / "region", "region", statements.REGION))
     for name, problems in POLICY.items():
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     sections.append(_summary("Computation time", args.results / "time", statements.TIME))
     sections.append(_summary("The worst-case bound", args.results / "bound", statements.BOUND))
     text = "\n\n".join(part for part in sections if part) + "\n"
-    for name in (*POLICY, "synthetic", "region", "furuta-trajectories"):
+    for name in (*POLICY, "synthetic", "region", "furuta-trajectories", "overview"):
         picture = args.results / name / f"{name}.png"
         if picture.exists():
             images.mkdir(parents=True, exist_ok=True)
@@ -48,6 +49,16 @@ def run(args: argparse.Namespace) -> int:
     write_atomically(args.docs / "RESULTS.md", text)
     print(f"{args.docs / 'RESULTS.md'}: {len(text.splitlines())} lines")
     return 0
+
+
+def _overview(folder: Path, tables: list[Any]) -> str:
+    """All tasks and methods in one picture."""
+    import pandas
+
+    if not tables:
+        return ""
+    figures.save(figures.overview_figure(pandas.concat(tables)), folder / "overview" / "overview")
+    return "![all tasks and methods](images/results/overview.png)"
 
 
 def _policy(folder: Path, name: str, problems: tuple[str, ...]) -> Any:

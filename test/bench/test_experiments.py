@@ -95,7 +95,8 @@ def test_a_quick_furuta_comparison_goes_from_runs_to_a_document(tmp_path):
     module.run(args)
     text = (tmp_path / "docs" / "RESULTS.md").read_text()
     assert "| furuta | " in text
-    assert (tmp_path / "docs" / "images" / "results" / "furuta.png").stat().st_size > 5000
+    for picture in ("furuta.png", "overview.png"):
+        assert (tmp_path / "docs" / "images" / "results" / picture).stat().st_size > 5000
 
 
 @pytest.mark.slow
