@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crbo_ros.core.lipschitz import Bound, Score, WorstCase
-from crbo_ros.core.records import APPROVED, REFUSED, WAITING, Episode, Verdict, new_uid
+from crbo_ros.core.records import APPROVED, AT_OPERATOR, REFUSED, WAITING, Episode, Verdict, new_uid
 from crbo_ros.core.space import Space
 from crbo_ros.core.store import Database, from_blob, to_blob
 from crbo_ros.core.types import theta_hash
@@ -57,7 +57,8 @@ class SafetyMonitor:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.space, self.uid = space, new_uid()
-        self.start_hash = theta_hash(space.check(theta_0, "theta_0"))
+        theta_0 = space.check(theta_0, "theta_0")
+        self.start_hash, self._start_x = theta_hash(theta_0), space.to_unit(theta_0)
         self.j_min, self.j_min_drop, self.require_operator, self.valid_for = (
             j_min,
             j_min_drop,
@@ -162,10 +163,12 @@ class SafetyMonitor:
             raise InvalidInput("theta_hash: not the hash of theta")
         if own_hash == self.start_hash:
             approval = "theta_0: approved because the operator configured it"
+        elif math.isnan(self._start_value) and math.isfinite(self.j_min_drop):
+            return WAITING, "waits for theta_0's return: j_min_drop is relative to it, so there is no threshold yet"
         elif not math.isfinite(self.threshold):
             approval = "approved: no threshold (j_min) is configured; the bound is for information"
         elif bound.nearest < 0:
-            return REFUSED, "no return is known yet, so there is no bound; run theta_0 first"
+            return WAITING, "waits for theta_0's return: without any return there is no bound"
         elif bound.value < self.threshold:
             return REFUSED, (
                 f"worst case {bound.value:.4g} is below the threshold {self.threshold:.4g} "
@@ -181,7 +184,7 @@ class SafetyMonitor:
         )
         if not rows:
             self._waiting[hash] = proposal_id
-            return WAITING, f"waits for the operator ({approval})"
+            return WAITING, f"{AT_OPERATOR} ({approval})"
         comment = f": {rows[0][1]}" if rows[0][1] else ""
         if rows[0][0]:
             return APPROVED, f"approved by the operator{comment} ({approval})"
@@ -286,8 +289,8 @@ class SafetyMonitor:
         self._seen.add(episode_uid)
         self._bound.add(x, value)
         self._ids.append(proposal_id)
-        if proposal_id == 0:  # theta_0, by the protocol
-            self._start_value = value
+        if math.isnan(self._start_value) and np.array_equal(x, self._start_x):
+            self._start_value = value  # whichever proposal it was: the first may have been stopped
         if worst_case is not None:
             self.score.add(worst_case, value)
 

@@ -20,6 +20,7 @@ COUNTING = (COMPLETED, TERMINATED)  # those whose return enters the data set
 
 # Status of a verdict.
 WAITING, APPROVED, REFUSED = "waiting", "approved", "vetoed"
+AT_OPERATOR = "waits for the operator"  # how the reason of a verdict begins that only a person can end
 
 
 def new_uid() -> str:

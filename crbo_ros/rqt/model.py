@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.core.records import APPROVED, COUNTING, REFUSED, WAITING, Episode, Verdict
+from crbo_ros.core.records import APPROVED, AT_OPERATOR, COUNTING, REFUSED, WAITING, Episode, Verdict
 from crbo_ros.rqt.values import NAN, Answer, Heartbeat, Presence, Proposed, State, Status
 
 Array = NDArray[np.float64]
@@ -215,7 +215,8 @@ class MonitorModel:
             return []
         uid = self.heartbeat.monitor_uid
         return [row for row in self.rows if row.episode is None and row.verdict is not None
-                and row.verdict.status == WAITING and row.verdict.monitor_uid == uid
+                and row.verdict.status == WAITING and row.verdict.reason.startswith(AT_OPERATOR)
+                and row.verdict.monitor_uid == uid
                 and row.verdict.theta_hash not in self._reviewed]  # fmt: skip
 
     def current(self) -> Row | None:

@@ -36,7 +36,9 @@ def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else
     monitor = make(tmp_path, j_min=0.0)
     verdict = check(monitor, THETA_0, 0)
     assert (verdict.status, "configured" in verdict.reason) == (APPROVED, True)
-    assert check(monitor, [0.5, 0.6]).status == REFUSED
+    other = check(monitor, [0.5, 0.6])  # a second runner's, while the first one runs theta_0
+    assert (other.status, "theta_0's return" in other.reason) == (WAITING, True)
+    assert monitor.waiting == [], "not at the operator"
 
 
 def test_the_bound_decides_and_the_verdict_says_how(tmp_path):
@@ -77,6 +79,27 @@ def test_a_relative_threshold_follows_the_start(tmp_path):
     check(monitor, THETA_0, 0)
     monitor.add_return(seen(THETA_0, -2.0, 0))
     assert monitor.threshold == -2.5
+
+
+def test_a_relative_threshold_that_is_not_known_yet_lets_nothing_pass(tmp_path):
+    monitor = make(tmp_path, j_min_drop=0.5)
+    check(monitor, THETA_0, 0)
+    assert check(monitor, [0.5, 0.6]).status == WAITING
+    monitor.add_return(seen([0.5, 0.50001], 1.0, 1))  # a return, but not theta_0's
+    assert check(monitor, [0.5, 0.50002], 2).status == WAITING
+    monitor.j_min_drop = math.inf
+    assert check(monitor, [0.5, 0.50002], 2).status == APPROVED
+
+
+def test_a_start_that_was_stopped_and_repeated_under_another_id_sets_the_threshold(tmp_path):
+    for _ in range(2):  # and after a restart
+        monitor = make(tmp_path, j_min_drop=0.25)
+        check(monitor, THETA_0, 1)
+        monitor.add_return(seen(THETA_0, 2.0, 1))
+        monitor.add_return(seen(THETA_0, 1.9, 7))  # J0 is the first
+        assert monitor.threshold == pytest.approx(1.5)
+        assert check(monitor, [0.1, 0.1], 2).status == REFUSED
+        monitor.close()
 
 
 @pytest.mark.parametrize(

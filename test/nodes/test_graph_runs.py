@@ -41,6 +41,16 @@ def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
     assert len(hashes) == len(set(hashes)) == 12
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [{"j_min": 0.0}, {"j_min_drop": 1.0}])
+def test_a_second_runner_waits_for_the_starts_return_where_there_is_a_threshold(toy_graph, limit):
+    graph = toy_graph(episodes=4, runners=2, toy={"seconds": 2.0}, monitor=limit)
+    run_to_end(graph, 60)
+    start = graph.ledger.lines("end")[0]
+    assert min(line["time"] for line in graph.ledger.lines("start")[1:]) > start["time"]
+    assert sum(e.counts for e in open_store(graph).episodes()) == 4
+
+
 def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy_graph):
     whole = toy_graph(episodes=10, experiment="whole")
     run_to_end(whole)

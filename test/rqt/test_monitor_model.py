@@ -43,7 +43,7 @@ def proposed(id, uid=UID, gamma=0.4):
     return Proposed(uid, id, f"hash {id}", "acquisition", mean=0.5, sigma=0.1, worst_case=0.1, gamma=gamma)
 
 
-def verdict(id, status, stamp=0.0, monitor=MONITOR, reason="because"):
+def verdict(id, status, stamp=0.0, monitor=MONITOR, reason="waits for the operator (because)"):
     return Verdict(status, UID, id, f"hash {id}", "runner", reason, monitor, stamp=stamp, worst_case=0.2)
 
 
@@ -155,6 +155,12 @@ def test_approve_and_reject_need_a_proposal_that_waits_at_a_living_armed_monitor
     model.take([heartbeat(uid="a restarted monitor")])
     assert not model.buttons()["approve"]
     model.take([heartbeat(), verdict(4, "approved", 2.0)])
+    assert not model.buttons()["approve"]
+
+
+def test_a_proposal_that_waits_for_the_start_is_not_the_operators_business(model):
+    model.take([heartbeat(), proposed(4), verdict(4, "waiting", 1.0, reason="waits for theta_0's return: ...")])
+    assert model.waiting() == []
     assert not model.buttons()["approve"]
 
 

@@ -46,7 +46,7 @@ def episodes(count, first=0, outcome="completed", reason=""):
     return found
 
 
-def verdict(id, status, stamp, reason="because"):
+def verdict(id, status, stamp, reason="waits for the operator (because)"):
     return Verdict(status, UID, id, f"hash {id}", "r", reason, MONITOR, stamp=stamp, worst_case=-0.3)
 
 
