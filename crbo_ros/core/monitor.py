@@ -165,11 +165,11 @@ class SafetyMonitor:
             approval = "theta_0: approved because the operator configured it"
         elif math.isnan(self._start_value) and math.isfinite(self.j_min_drop):
             return WAITING, "waits for theta_0's return: j_min_drop is relative to it, so there is no threshold yet"
-        elif not math.isfinite(self.threshold):
+        elif self.threshold == -math.inf:
             approval = "approved: no threshold (j_min) is configured; the bound is for information"
         elif bound.nearest < 0:
             return WAITING, "waits for theta_0's return: without any return there is no bound"
-        elif bound.value < self.threshold:
+        elif not bound.value >= self.threshold:  # so that a NaN is refused, too
             return REFUSED, (
                 f"worst case {bound.value:.4g} is below the threshold {self.threshold:.4g} "
                 f"({bound.distance:.3g} from proposal {self._ids[bound.nearest]}, "
@@ -220,7 +220,7 @@ class SafetyMonitor:
         with self._lock:
             y, low = self._bound.y, int(np.argmin(self._bound.y))
             bound = self._bound.bound(self._bound.X[int(np.argmax(y))])  # the best return, less the noise
-            room = (bound.value - self.threshold) / bound.lipschitz
+            room = (bound.value - self.threshold) / max(bound.lipschitz, 1e-300)
             limit = f"nothing further than {room:.2g} from the best policy can pass"
             if room <= 0.0:
                 limit = "nothing can pass, for the best return less the noise is below the threshold"

@@ -73,6 +73,19 @@ def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
     assert monitor.hint() == ""
 
 
+def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path):
+    monitor = make(tmp_path, j_min=math.inf)
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    assert check(monitor, [0.5, 0.50001], 1).status == REFUSED
+    monitor.close()
+    monitor = make(tmp_path, j_min=0.0, lipschitz=math.inf)
+    monitor.add_return(seen([0.4, 0.4], 1.0, 1))
+    for theta in ([0.5, 0.50001], [0.4, 0.4]):  # the second: infinity times a distance of 0
+        with np.errstate(invalid="ignore"):
+            assert check(monitor, theta, 2).status == REFUSED
+
+
 def test_a_relative_threshold_follows_the_start(tmp_path):
     monitor = make(tmp_path, j_min_drop=0.25, lipschitz=1.0)
     assert monitor.threshold == -math.inf
