@@ -12,7 +12,7 @@ from typing import Any
 
 from crbo_ros.bench import figures, statements
 from crbo_ros.bench.sweep import write_atomically
-from crbo_ros.bench.tables import load_main, markdown, number, quartiles, runs_table, write_results
+from crbo_ros.bench.tables import load_main, markdown, number, pandas, quartiles, runs_table, write_results
 
 FEWEST = 3  # repeats that a method needs to be called the best of the others
 POLICY = {"basketball": ("basketball",), "gym": ("pendulum", "cartpole", "mountaincar"), "furuta": ("furuta",)}
@@ -53,11 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _overview(folder: Path, tables: list[Any]) -> str:
     """All tasks and methods in one picture."""
-    import pandas
-
     if not tables:
         return ""
-    figures.save(figures.overview_figure(pandas.concat(tables)), folder / "overview" / "overview")
+    figures.save(figures.overview_figure(pandas().concat(tables)), folder / "overview" / "overview")
     return "![all tasks and methods](images/results/overview.png)"
 
 
@@ -69,7 +67,6 @@ def _policy(folder: Path, name: str, problems: tuple[str, ...]) -> Any:
     records = [r for r in records if r["run"]["problem"] in problems and r["run"]["method"] in METHODS]
     if not records:
         return None
-    records = _longest(records)
     records.sort(
         key=lambda r: (problems.index(r["run"]["problem"]), METHODS.index(r["run"]["method"]), r["run"]["seed"])
     )
@@ -77,15 +74,6 @@ def _policy(folder: Path, name: str, problems: tuple[str, ...]) -> Any:
     present = [problem for problem in problems if problem in set(runs["problem"])]
     figures.save(figures.policy_figure(episodes, runs, present), folder / name)
     return runs
-
-
-def _longest(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of runs with different budgets on a task, those with the longest."""
-    longest: dict[str, int] = {}
-    for record in records:
-        run = record["run"]
-        longest[run["problem"]] = max(longest.get(run["problem"], 0), run["episodes"])
-    return [record for record in records if record["run"]["episodes"] == longest[record["run"]["problem"]]]
 
 
 def _provenance(results: Path) -> str:
@@ -168,7 +156,7 @@ def _study(folder: Path, name: str, problems: tuple[str, ...], images: Path) -> 
 
 
 def _synthetic(folder: Path) -> str:
-    records = _longest(load_main(folder))
+    records = load_main(folder)
     if not records:
         return f"## Synthetic functions\n\n{statements.SYNTHETIC}\n\n_Not run yet._"
     runs = runs_table(records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,15 @@ def load(paths: Iterable[Path]) -> list[dict[str, Any]]:
 
 def load_main(folder: Path) -> list[dict[str, Any]]:
     """The runs of the comparison in FOLDER/runs: each method in its main setting, made with the tasks and presets of
-    today."""
-    records = []
+    today; of runs with different budgets on a task, those with the longest."""
+    records, longest = [], Counter[str]()
     for path in sorted((folder / "runs").glob("*.json")):
         record = json.loads(path.read_text())
         run = Run(**record["run"])
         if run.label == main_setting(run.problem, run.method)[0] and run.file == path.name:
             records.append(record)
-    return records
+            longest[run.problem] = max(longest[run.problem], run.episodes)
+    return [record for record in records if record["run"]["episodes"] == longest[record["run"]["problem"]]]
 
 
 def episodes_table(records: list[dict[str, Any]]) -> Any:

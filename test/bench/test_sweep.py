@@ -54,6 +54,13 @@ def test_finished_runs_are_not_repeated(bowl, tmp_path):
     assert bowl["opened"] == 4
 
 
+def test_a_comparison_holds_the_longest_runs_in_the_main_setting(bowl, tmp_path):
+    label, settings = problems.main_setting("bowl", "cma_es")
+    runs = [Run("bowl", "cma_es", label, seed, episodes, settings) for seed, episodes in ((7, 4), (7, 8), (8, 4))]
+    sweep.sweep([*runs, Run("bowl", "cma_es", "sigma_0 0.5", 9, 8, {"sigma_0": 0.5})], tmp_path)
+    assert [(r["run"]["seed"], r["run"]["episodes"]) for r in tables.load_main(tmp_path)] == [(7, 8)]
+
+
 def test_a_run_that_dies_leaves_no_file_and_is_run_again(bowl, tmp_path, monkeypatch):
     whole = sweep.play
 
