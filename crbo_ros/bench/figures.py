@@ -97,10 +97,13 @@ def policy_figure(episodes: Any, runs: Any, problems: Iterable[str]) -> Any:
         _crop(top, episodes[episodes["problem"] == problem], "average")
         top.set_title(problem)
         top.set_ylabel("average observed return")
-        top.legend(fontsize=6)
         histogram(bottom, mine, "final")
         bottom.axvline(mine["start"].median(), color="black", linestyle="--", linewidth=0.8)
         bottom.set_xlabel("J(theta*), 10 rollouts")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    made.legend(
+        handles, labels, fontsize=7, loc="outside lower center", ncols=min(len(labels), 4 * len(problems)) // 2 or 1
+    )
     return made
 
 
@@ -129,14 +132,13 @@ def overview_figure(runs: Any) -> Any:
 
 
 def _crop(axis: Any, episodes: Any, column: str) -> None:
-    """Methods that search the whole box can be off by far: keep the axis where the others are."""
+    """Methods that search the whole box begin off by far: keep the axis where they all end."""
     last = episodes[episodes["episode"] == episodes["episode"].max()]
     medians = last.groupby("method", sort=False)[column].median()
     start = float(episodes[episodes["episode"] == 0][column].median())
-    best = float(medians.max())
-    room = max(abs(best - start), 1e-3 * abs(start))
-    low = max(float(episodes[column].quantile(0.01)), start - 2.0 * room)
-    axis.set_ylim(low - 0.05 * room, best + 0.25 * room)
+    low, high = min(float(medians.min()), start), max(float(medians.max()), start)
+    room = max(high - low, 1e-3 * abs(start))
+    axis.set_ylim(low - 0.15 * room, high + 0.15 * room)
 
 
 def study_figure(episodes: Any, problem: str) -> Any:

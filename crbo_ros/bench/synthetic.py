@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
         figures.curves(axis, episodes[episodes["problem"] == problem], "simple_regret", log=True)
         axis.set_title(problem)
         axis.set_ylabel("simple regret")
-        axis.set_ylim(1e-7, 5.0)
-        axis.legend(fontsize=6)
+        axis.set_ylim(1e-6, 1e4)  # room for the legend above the curves
+        axis.legend(fontsize=6, loc="upper right", ncols=2)
     figures.save(made, folder / "synthetic")
     return 0
 
