@@ -6,6 +6,7 @@ proposals and returns. The bound (lipschitz.WorstCase): J(x) >= max_i [y_i - noi
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -22,7 +23,7 @@ from crbo_ros.core.records import APPROVED, AT_OPERATOR, REFUSED, WAITING, Episo
 from crbo_ros.core.space import Space
 from crbo_ros.core.store import Database, from_blob, to_blob
 from crbo_ros.core.types import theta_hash
-from crbo_ros.errors import InvalidInput
+from crbo_ros.errors import InvalidInput, StoreError
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
 SCHEMA = """
@@ -81,7 +82,24 @@ class SafetyMonitor:
         self.holds = 0  # how often it was told to hold
         self.experiment_uid = self._flag("experiment_uid")  # the one it guards; empty until asked about one
         self._seen: set[str] = set()  # episode_uids of the returns it has
-        self._load()
+        try:
+            self._check_domain()
+            self._load()
+        except StoreError:
+            self.database.close()
+            raise
+
+    def _check_domain(self) -> None:
+        """Its returns lie in the unit box of one domain: in another one they would say something else."""
+        domain = json.dumps([a.tolist() for a in (self.space.lower, self.space.upper, self.space.log)])
+        known = self._flag("domain")
+        if known and known != domain:
+            raise StoreError(
+                f"{self.database.path}: the monitor's memory of another domain (other bounds, scales or number of "
+                "parameters); choose another experiment name, or move that file away"
+            )
+        if not known:
+            self._set_flag("domain", domain)
 
     def _load(self) -> None:
         rows = self.database.query(

@@ -12,6 +12,7 @@ from crbo_ros.core.monitor import SafetyMonitor
 from crbo_ros.core.records import APPROVED, REFUSED, WAITING, Episode, Verdict
 from crbo_ros.core.spool import Spool
 from crbo_ros.core.types import theta_hash
+from crbo_ros.errors import StoreError
 
 SPACE = Space([0.0, 0.0], [1.0, 1.0])
 THETA_0 = np.array([0.5, 0.5])
@@ -183,6 +184,17 @@ def test_thinking_ahead_changes_no_verdict(tmp_path):
             verdict = check(monitor, theta + 0.02, i + 1)
             verdicts.setdefault(name, []).append((verdict.status, verdict.worst_case, verdict.lipschitz))
     assert verdicts["ahead"] == verdicts["asked"]
+
+
+@pytest.mark.parametrize("space", [Space([0.0] * 3, [1.0] * 3), Space([0.0, 0.0], [1.0, 2.0])])
+def test_the_memory_of_another_domain_is_refused_and_kept(tmp_path, space):
+    monitor = make(tmp_path)
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    monitor.close()
+    with pytest.raises(StoreError, match="another domain"):
+        SafetyMonitor(space, np.full(space.dim, 0.5), tmp_path / "monitor.sqlite")
+    assert make(tmp_path).n == 1
 
 
 def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path):
