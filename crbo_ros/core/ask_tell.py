@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.core.types import LARGEST, Best, End, Proposal
 from crbo_ros.errors import InvalidInput
 
 
@@ -63,8 +63,8 @@ class AskTell(ABC):
             raise InvalidInput(f"value: {value!r} is not a number") from None
         if not math.isfinite(number):
             raise InvalidInput(f"value: the return of proposal {id} is {number}; it must be finite")
-        if abs(number) > 1e100:
-            raise InvalidInput(f"value: the return of proposal {id} is {number:g}; at most 1e100 is accepted")
+        if abs(number) > LARGEST:
+            raise InvalidInput(f"value: the return of proposal {id} is {number:g}; at most {LARGEST:g} is accepted")
         trial.value = number
         self._end(id, End.COMPLETED, "")
         self._log.append(["tell", int(id), number])

@@ -23,7 +23,7 @@ from crbo_ros.core.ask_tell import AskTell, dump_state, load_state
 from crbo_ros.core.records import COUNTING, OUTCOMES, VETOED, Episode, Verdict, new_uid
 from crbo_ros.core.space import Space
 from crbo_ros.core.store import ExperimentStore, ProposalRow
-from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.core.types import LARGEST, Best, End, Proposal
 from crbo_ros.errors import CrboError, Exhausted, InvalidInput, StoreError
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
@@ -263,8 +263,10 @@ class Experiment:
             raise InvalidInput(f"outcome: {episode.outcome!r} is none of {', '.join(OUTCOMES)}")
         if not np.array_equal(episode.theta, row.proposal.theta):
             raise InvalidInput(f"theta: not the policy of proposal {episode.proposal_id}")
-        if episode.outcome in COUNTING and not (math.isfinite(episode.value) and abs(episode.value) <= 1e100):
-            raise InvalidInput(f"value: the return is {episode.value}; it must be finite and at most 1e100 in size")
+        if episode.outcome in COUNTING and not abs(episode.value) <= LARGEST:
+            raise InvalidInput(
+                f"value: the return is {episode.value}; it must be finite and at most {LARGEST:g} in size"
+            )
         return row
 
     def add_verdict(self, verdict: Verdict) -> None:

@@ -22,7 +22,7 @@ from crbo_ros.core.lipschitz import Bound, Score, WorstCase
 from crbo_ros.core.records import APPROVED, AT_OPERATOR, REFUSED, WAITING, Episode, Verdict, new_uid
 from crbo_ros.core.space import Space
 from crbo_ros.core.store import Database, from_blob, to_blob
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.types import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
@@ -274,8 +274,10 @@ class SafetyMonitor:
     def add_return(self, episode: Episode) -> bool:
         """Take in a return; False for one that does not count, is known, or is of another experiment."""
         with self._lock:
-            if not episode.counts or not math.isfinite(episode.value) or not episode.episode_uid:
+            if not episode.counts or not episode.episode_uid:
                 return False
+            if not abs(episode.value) <= LARGEST:
+                raise InvalidInput(f"value: {episode.value} is no return to judge others by")
             if not self.experiment_uid:  # a late monitor hears the history before it is asked anything
                 self._early = [*self._early[-4999:], episode]
                 return False

@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+LARGEST = 1e100  # size of a return that is still believed
 NAN = float("nan")
 
 

@@ -22,6 +22,7 @@ from crbo_ros.core.experiment import (
     Answer,
     Experiment,
 )
+from crbo_ros.core.types import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base, convert, parameters, qos
 from crbo_ros.nodes.worker import defer
@@ -141,7 +142,7 @@ class OptimizerNode(base.ManagedNode):
         # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf is lower than any return.
         wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
         if "j_min" in changes:
-            wanted["j_min"] = max(changes["j_min"], -1e100)
+            wanted["j_min"] = max(changes["j_min"], -LARGEST)
         if wanted:
             self.experiment.configure(**wanted)
         self._changed.set()

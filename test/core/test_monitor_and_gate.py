@@ -12,7 +12,7 @@ from crbo_ros.core.monitor import SafetyMonitor
 from crbo_ros.core.records import APPROVED, REFUSED, WAITING, Episode, Verdict
 from crbo_ros.core.spool import Spool
 from crbo_ros.core.types import theta_hash
-from crbo_ros.errors import StoreError
+from crbo_ros.errors import InvalidInput, StoreError
 
 SPACE = Space([0.0, 0.0], [1.0, 1.0])
 THETA_0 = np.array([0.5, 0.5])
@@ -184,6 +184,16 @@ def test_thinking_ahead_changes_no_verdict(tmp_path):
             verdict = check(monitor, theta + 0.02, i + 1)
             verdicts.setdefault(name, []).append((verdict.status, verdict.worst_case, verdict.lipschitz))
     assert verdicts["ahead"] == verdicts["asked"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e101])
+def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path, value):
+    monitor = make(tmp_path, j_min=0.0)
+    for _ in range(2):  # before it knows its experiment, and after
+        with pytest.raises(InvalidInput, match="value"):
+            monitor.add_return(seen(THETA_0, value, 0))
+        check(monitor, THETA_0, 0)
+    assert monitor.n == 0
 
 
 @pytest.mark.parametrize("space", [Space([0.0] * 3, [1.0] * 3), Space([0.0, 0.0], [1.0, 2.0])])
