@@ -16,7 +16,7 @@ from crbo_ros.bench.tables import load, write_results
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "no noise compensation": {"compensate_noise": False},
+    "noise compensated": {"compensate_noise": True},
     "not restless": {"restless": False},
     "fit around the maximum": {"fit_around_mean": False},
     "not sideways": {"sideways": False},

@@ -1,13 +1,14 @@
 """The confidence region C_n = {x in the unit box : sigma_n(x) <= g sigma_f} (paper, Eq. 3) and its one-point radius r0.
 
 Noise closes the paper's region: the variance at a point that was observed once is v = sf2 sn2 / (sf2 + sn2), not
-zero, and once v > gamma^2 sf2 the region is empty around a single observation. Two ways out, both visible in `state`:
+zero, and once v > gamma^2 sf2 the region is empty around a single observation. Two ways out:
 
-- compensated (the default preset): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2, with the variance v at the
+- plain (both presets): g = gamma, and only where no data point is inside, g is raised to just admit the best one, which
+  `state` tells. The more cautious way, and on our noisy tasks the better one.
+- compensated (`compensate_noise`): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2, with the variance v at the
   best data point (by posterior mean). The one-point region is then the ball of the noise-free r0(gamma) whatever the
   noise, and with no noise it is the paper's region. As more returns come from around the best point, v falls and the
   region closes in on what they have made certain.
-- plain (the paper preset): g = gamma, and only where no data point is inside, g is raised to just admit the best one.
 """
 
 from __future__ import annotations

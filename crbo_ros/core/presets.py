@@ -84,7 +84,7 @@ class Settings:
     fit_around_mean: bool = True  # fit hyperparameters to mean-centred returns, whatever the centring of the prediction
     n_init: int | None = None  # size of the initial design, theta_0 included; None: ceil(sqrt(d)), with sideways <= 4
     orthogonal_init: bool = True
-    compensate_noise: bool = True  # see confidence_region
+    compensate_noise: bool = False  # widen the region by what noise leaves at the best policy: see confidence_region
     lipschitz: float | None = None  # the user's Lipschitz constant, return per unit of the unit box
     scale: float | None = None  # typical spread of the returns, for the first worst cases
     j_min: float | None = None  # no proposal whose worst case is below this
@@ -108,7 +108,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.6,
         "samples": 1000,
         "orthogonal_init": False,
-        "compensate_noise": False,
         "fit_around_mean": False,
         "second_start": False,
         "sideways": False,
