@@ -146,13 +146,16 @@ def impostor(peer, spoil):
 
 @pytest.mark.slow
 def test_two_optimizers_under_one_name_move_nothing(toy_graph):
-    one = toy_graph(only=("optimizer",), experiment="one")
-    two = toy_graph(experiment="two")
-    with one, two:
-        wait_until(lambda: any("2 nodes offer" in line for line in two.said), 30, "the runner's word")
-        assert two.ledger.lines("start") == []
-        one.end()
-        wait_until(lambda: finished(two), 30, "the end of the run that is left")
+    one, two = (toy_graph(only=("optimizer",), experiment=name) for name in ("one", "two"))
+    rest = toy_graph(only=("safety_monitor", "episode_runner"), experiment="two")
+    with one, two:  # both are there before anybody asks: with one alone the runner would rightly go on
+        for graph in (one, two):
+            wait_until(lambda graph=graph: any("new, in" in line for line in graph.said), 30, "an optimizer")
+        with rest:
+            wait_until(lambda: any("2 nodes offer" in line for line in rest.said), 30, "the runner's word")
+            assert rest.ledger.lines("start") == []
+            one.end()
+            wait_until(lambda: finished(rest), 30, "the end of the run that is left")
     assert len(open_store(two).episodes()) == 5
 
 
