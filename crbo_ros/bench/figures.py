@@ -101,9 +101,7 @@ def policy_figure(episodes: Any, runs: Any, problems: Iterable[str]) -> Any:
         bottom.axvline(mine["start"].median(), color="black", linestyle="--", linewidth=0.8)
         bottom.set_xlabel("J(theta*), 10 rollouts")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    made.legend(
-        handles, labels, fontsize=7, loc="outside lower center", ncols=min(len(labels), 4 * len(problems)) // 2 or 1
-    )
+    made.legend(handles, labels, fontsize=7, loc="outside lower center", ncols=4 if len(problems) > 1 else 2)
     return made
 
 

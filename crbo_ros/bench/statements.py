@@ -23,8 +23,9 @@ Averages on basketball, pendulum, cartpole, mountaincar, furuta, to be had again
   0.843
 - the same, sideways for 0.5 d (7e4eed8, 20 seeds): -0.086, 0.573, 0.765, 71.2, 0.851
 
-Now noise is not compensated: that was better, or as good, on all five tasks on seeds 830 to 837, and on four of them on
-seeds 500 to 507, where it was found (the ablation below shows five of these)."""
+Now noise is not compensated: that was better, or as good, on all five tasks on seeds 830 to 837 (`./crbo bench ablation
+--seed 830 --repeats 8` has both), and on four of them on seeds 500 to 507, where it was found (the ablation below shows
+five of these)."""
 
 SYNTHETIC = """The paper: in 2-D no significant advantage over standard BO; in 5-D standard BO begins to exploit
 only after about 100 evaluations, while CRBO follows the gradient from the start and needs far fewer. Its figures

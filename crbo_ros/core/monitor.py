@@ -26,6 +26,8 @@ from crbo_ros.core.types import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
+NO_START = "waits for theta_0's return:"
+LOST_START = "(If it ran, and this monitor has lost its memory: start a new experiment, or switch both thresholds off.)"
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
@@ -67,7 +69,7 @@ class SafetyMonitor:
             valid_for,
         )
         self.approved = self.vetoed = 0
-        self._recent: deque[bool] = deque(maxlen=RECENT)  # whether the last proposals were vetoed
+        self._recent: deque[bool] = deque(maxlen=RECENT)  # whether the bound vetoed the last proposals
         self.score = Score()
         self.last_check = 0.0  # time of the last question, for diagnostics
         self._clock, self._lock = clock, threading.RLock()
@@ -182,11 +184,11 @@ class SafetyMonitor:
         if own_hash == self.start_hash:
             approval = "theta_0: approved because the operator configured it"
         elif math.isnan(self._start_value) and math.isfinite(self.j_min_drop):
-            return WAITING, "waits for theta_0's return: j_min_drop is relative to it, so there is no threshold yet"
+            return WAITING, f"{NO_START} j_min_drop is relative to it. {LOST_START}"
         elif self.threshold == -math.inf:
             approval = "approved: no threshold (j_min) is configured; the bound is for information"
         elif bound.nearest < 0:
-            return WAITING, "waits for theta_0's return: without any return there is no bound"
+            return WAITING, f"{NO_START} without any return there is no bound. {LOST_START}"
         elif not bound.value >= self.threshold:  # so that a NaN is refused, too
             return REFUSED, (
                 f"worst case {bound.value:.4g} is below the threshold {self.threshold:.4g} "
@@ -227,7 +229,7 @@ class SafetyMonitor:
         elif verdict.status == REFUSED:
             self.vetoed += 1
         if verdict.status != WAITING:
-            self._recent.append(verdict.status == REFUSED)
+            self._recent.append(verdict.status == REFUSED and verdict.worst_case < verdict.threshold)
             self._waiting.pop(verdict.theta_hash, None)
 
     def hint(self) -> str:

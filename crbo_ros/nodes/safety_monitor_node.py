@@ -117,6 +117,8 @@ class SafetyMonitorNode(base.ManagedNode):
         word = (verdict.proposal_id, verdict.status, verdict.reason)
         if verdict.status != WAITING or word != self._last_word:
             self._verdict.publish(response.verdict)
+            if verdict.status == WAITING:
+                self.get_logger().info(f"proposal {proposal.id}: {verdict.reason}")
         self._last_word = word
         if verdict.status == "vetoed":
             self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")

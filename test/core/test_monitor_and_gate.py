@@ -74,6 +74,18 @@ def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
     assert monitor.hint() == ""
 
 
+def test_what_an_operator_rejects_is_no_creeping_run(tmp_path):
+    monitor = make(tmp_path, j_min=-10.0, lipschitz=1.0, require_operator=True)
+    monitor.check(experiment_uid="e", proposal_id=0, theta=THETA_0, hash=theta_hash(THETA_0), runner="r")
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    for id in range(1, 15):
+        theta = [0.5, 0.5 + 0.01 * id]
+        assert check(monitor, theta, id).status == WAITING
+        monitor.review(id, "", False)
+        assert check(monitor, theta, id).status == REFUSED
+    assert monitor.hint() == ""
+
+
 def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path):
     monitor = make(tmp_path, j_min=math.inf)
     check(monitor, THETA_0, 0)
