@@ -170,9 +170,8 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
 
 @pytest.mark.parametrize(("silent", "arrives"), [(0, True), (3, True), (99, False)])
 def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, silent, arrives):
-    """The middleware's warning is played; provoking it takes a machine busy enough to hold up discovery for 0.1 s."""
+    """The middleware's error is played, as the next test shows it to be: it must end after some tries here."""
     import contextlib
-    import warnings
     from types import SimpleNamespace
 
     from crbo_ros.nodes.worker import TRIES, Worker, defer
@@ -183,8 +182,7 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
         def service_send_response(self, response, header):
             if len(refused) < silent:
                 refused.append(header)
-                # as the C function does: told of the line that called it
-                warnings.warn("failed to send response (timeout): client will not ...", RuntimeWarning, stacklevel=2)
+                raise SystemError("a result with an exception set") from RuntimeWarning("failed to send response")
             else:
                 sent.append((response, header))
 
@@ -202,6 +200,45 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
     assert sent == ([("asked, answered", 7)] if arrives else [])
     assert refused == [7] * min(silent, TRIES)
     assert errors == []
+
+
+def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, peer, capfd):
+    """The real thing: a client that asks for more than a service's answers offer is matched by halves, for good."""
+    import rclpy
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+    from std_srvs.srv import SetBool
+
+    from crbo_ros.nodes.worker import Worker, defer
+
+    asked, unheard, errors = [], [], []
+    said = ""
+
+    def answer(request, response):
+        asked.append("deaf" if request.data else "hears")
+        return response
+
+    def make():
+        node = rclpy.create_node("server")
+        defer(node.create_service(SetBool, "slow", answer), Worker("test", errors.append))
+        return node
+
+    def given_up():
+        nonlocal said
+        said += capfd.readouterr().err
+        return said.count("/slow: failed to send response") == asked.count("deaf")
+
+    in_process(make)
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    deaf = peer.node.create_client(SetBool, "slow", qos_profile=latched)
+    # what it asks before discovery has found the server is lost
+    wait_until(lambda: unheard.append(deaf.call_async(SetBool.Request(data=True))) or asked, 10, "a request")
+    for _ in range(3):
+        peer.call(SetBool, "slow", timeout=5.0)
+    wait_until(given_up, 20, "a line for each answer that was given up")
+    peer.call(SetBool, "slow", timeout=5.0)
+    assert asked.count("hears") == 4
+    assert errors == []
+    assert not any(answer.done() for answer in unheard)
 
 
 def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process, peer):
