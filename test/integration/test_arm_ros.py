@@ -135,7 +135,7 @@ def silent(link, value):
     request = SetParameters.Request(
         parameters=[Parameter(name="silent", value=ParameterValue(type=1, bool_value=value))]
     )
-    return link.call("rcl_interfaces/srv/SetParameters", "/simulated_arm/set_parameters", request, 5.0)
+    return link.ask("rcl_interfaces/srv/SetParameters", "/simulated_arm/set_parameters", request, 5.0)
 
 
 def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node):
