@@ -39,7 +39,7 @@ def link(domain):
 def received(link):
     from std_srvs.srv import Trigger
 
-    return int(link.call("std_srvs/srv/Trigger", "/arm/received", Trigger.Request(), 5.0).message)
+    return int(link.ask("std_srvs/srv/Trigger", "/arm/received", Trigger.Request(), 6.0).message)
 
 
 def rests(arm, seconds=0.3):

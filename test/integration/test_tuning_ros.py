@@ -253,5 +253,5 @@ def service(domain):
 
     link = RosLink("trigger")
     link.open()
-    yield lambda name: link.call("std_srvs/srv/Trigger", name, Trigger.Request(), 5.0).message
+    yield lambda name: link.ask("std_srvs/srv/Trigger", name, Trigger.Request(), 6.0).message
     link.close()
