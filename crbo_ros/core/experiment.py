@@ -399,9 +399,15 @@ def _refuse_other(path: Path, found: dict[str, Any], wanted: dict[str, Any], spa
             raise StoreError(
                 f"{path}: holds an experiment with {key} {found[key]!r}, not {value!r}; choose another experiment name"
             )
-    same = np.array_equal(found["lower"], space.lower) and np.array_equal(found["upper"], space.upper)
-    if not same or not np.array_equal(found["theta_0"], space.check(theta_0, "theta_0")):
-        raise StoreError(f"{path}: holds an experiment with other bounds or theta_0; choose another experiment name")
+    vectors = {
+        "lower": space.lower,
+        "upper": space.upper,
+        "log_scale": space.log,
+        "theta_0": space.check(theta_0, "theta_0"),
+    }
+    for key, vector in vectors.items():
+        if not np.array_equal(found[key], vector):
+            raise StoreError(f"{path}: holds an experiment with other values of {key}; choose another experiment name")
 
 
 def _plain(report: dict[str, Any]) -> dict[str, Any]:

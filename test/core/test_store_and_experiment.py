@@ -190,6 +190,30 @@ def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(tmp_path, 
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
 
 
+@pytest.mark.parametrize(
+    ("what", "differs"),
+    [
+        ("lower", {"space": Space([-1.5, 1.0], [1.0, 2.0])}),
+        ("upper", {"space": Space([-1.0, 1.0], [1.0, 2.5])}),
+        ("log_scale", {"space": Space([-1.0, 1.0], [1.0, 2.0], log=[False, True])}),
+        ("theta_0", {"theta_0": [0.2, 1.4]}),
+    ],
+)
+def test_a_store_of_another_domain_is_refused_with_what_differs(tmp_path, what, differs):
+    usual = Space([-1.0, 1.0], [1.0, 2.0])
+
+    def opened(space=usual, theta_0=(0.2, 1.3)):
+        return Experiment.open(
+            tmp_path / "experiment.sqlite", name="e", task="t", space=space, theta_0=theta_0, method="crbo",
+            make=lambda s: make_method("crbo", space, theta_0, seed=3, **s), seed=3, settings={},
+        )  # fmt: skip
+
+    opened().close()
+    opened().close()
+    with pytest.raises(StoreError, match=f"other values of {what};"):
+        opened(**differs)
+
+
 def test_a_store_of_another_task_dimension_seed_or_schema_is_refused_with_the_reason(tmp_path):
     open_experiment(tmp_path).close()
     with pytest.raises(StoreError, match="seed 3"):
