@@ -14,8 +14,6 @@ from crbo_ros.rqt.model import Series
 from crbo_ros.rqt.qt import QtWidgets
 
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
-
-
 MANY = 300  # episodes from which on strokes between bounds and returns would cover everything
 
 
@@ -83,10 +81,8 @@ class PyqtgraphPlots(QtWidgets.QWidget):
             left.setWidth(60)  # both plots begin at the same x
             left.enableAutoSIPrefix(False)
             bottom.setHeight(40 if plot is self.caution else 22)
-            for axis in (
-                left,
-                bottom,
-            ):  # of fixed size: otherwise every new number is a new layout and a second painting
+            for axis in (left, bottom):
+                # of fixed size: otherwise every new number is a new layout and a second painting
                 axis.setStyle(autoExpandTextSpace=False, autoReduceTextSpace=False)
         self._follows = True
         self.returns.getViewBox().sigRangeChangedManually.connect(self._on_zoom)
