@@ -60,6 +60,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
         self.create_subscription(msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT)
         self.create_timer(0.5, self._publish_status)
+        self._asks_from = time.monotonic() + self.value("discovery_time")
 
     def _on_heartbeat(self, message: msg.SafetyHeartbeat) -> None:
         self.gate.heartbeat(message.monitor_uid, message.armed, message.reason)
@@ -151,6 +152,15 @@ class EpisodeRunnerNode(base.ManagedNode):
         request = srv.ProposePolicy.Request(runner=self.name, request_id=self.spool.request_id())
         answer = self._call(self._propose, request, "the optimizer", meanwhile=self._settle)
         if answer is None:
+            return None
+        if answer.proposal.experiment not in ("", self.value("experiment")):
+            reason = (
+                f"{self._propose.srv_name} is of experiment {answer.proposal.experiment!r}, this runner of "
+                f"{self.value('experiment')!r}: use a namespace for each experiment; nothing moves"
+            )
+            self.get_logger().error(reason, throttle_duration_sec=5.0)
+            self._set(Status.HELD, reason)
+            self._quit.wait(0.5)
             return None
         if answer.status == answer.OK:
             return answer.proposal
@@ -359,6 +369,8 @@ class EpisodeRunnerNode(base.ManagedNode):
             if self._quit.is_set() or (not client.wait_for_service(min(pause, 0.5)) and self._quit.wait(pause - 0.2)):
                 return None
             pause = min(1.5 * pause, 5.0)
+        if self._quit.wait(max(self._asks_from - time.monotonic(), 0.0)):
+            return None
         if (servers := self._count_servers(client)) > 1:
             reason = f"{servers} nodes offer {client.srv_name}: use a namespace for each experiment; nothing moves"
             self.get_logger().error(reason, throttle_duration_sec=5.0)

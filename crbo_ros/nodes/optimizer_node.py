@@ -168,7 +168,7 @@ class OptimizerNode(base.ManagedNode):
             answer = Answer(WAIT, str(error), 1.0, alarm=True)
         response.status, response.reason = ANSWERS[answer.status], answer.reason
         response.retry_after = answer.retry_after
-        response.proposal.experiment_uid = experiment.uid
+        response.proposal.experiment, response.proposal.experiment_uid = experiment.name, experiment.uid
         if answer.proposal is not None:
             stamp = self.get_clock().now().to_msg()
             response.proposal = convert.proposal_to_msg(

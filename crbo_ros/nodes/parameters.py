@@ -84,6 +84,7 @@ RUNNER = (
     Parameter("seed", 1, "seed of the rollouts' randomness", minimum=0),
     Parameter("realtime", False, "run simulated plants in real time, step by step", changeable=False),
     Parameter("heartbeat_timeout", 0.5, "s without the monitor's heartbeat after which nothing moves", minimum=0.05),
+    Parameter("discovery_time", 1.0, "s after its start in which it only looks who else is there", minimum=0.0),
     Parameter("service_timeout", 20.0, "s to wait for one answer of the optimizer or monitor", minimum=0.1),
     Parameter("state_rate", 20.0, "Hz of joint_states and runner_status during a rollout", minimum=1.0, maximum=100.0),
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),

@@ -54,13 +54,11 @@ def toy_graph(domain, tmp_path):
         options = json.dumps({"ledger": str(ledger), **(toy or {})})
         common = {"experiment": experiment, "experiments_dir": str(tmp_path), "task_options": options}
         names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
+        promptly = {"discovery_time": 0.0, "exit_when_done": True}
         specs = [
             NodeSpec("optimizer", "optimizer", config, {**common, "episodes": episodes, **(optimizer or {})}),
             NodeSpec("safety_monitor", "safety_monitor", config, {**common, **(monitor or {})}),
-            *(
-                NodeSpec("episode_runner", n, config, {**common, "exit_when_done": True, **(runner or {})})
-                for n in names
-            ),
+            *(NodeSpec("episode_runner", n, config, {**common, **promptly, **(runner or {})}) for n in names),
         ]
         specs = [spec for spec in specs if only is None or spec.executable in only]
         lines = []

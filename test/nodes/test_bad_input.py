@@ -145,18 +145,28 @@ def impostor(peer, spoil):
 
 
 @pytest.mark.slow
-def test_two_optimizers_under_one_name_move_nothing(toy_graph):
-    one, two = (toy_graph(only=("optimizer",), experiment=name) for name in ("one", "two"))
+def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_two_optimizers(toy_graph):
+    one, two = (toy_graph(only=("optimizer",), episodes=30, experiment=name) for name in ("one", "two"))
     rest = toy_graph(only=("safety_monitor", "episode_runner"), experiment="two")
-    with one, two:  # both are there before anybody asks: with one alone the runner would rightly go on
-        for graph in (one, two):
-            wait_until(lambda graph=graph: any("new, in" in line for line in graph.said), 30, "an optimizer")
-        with rest:
-            wait_until(lambda: any("2 nodes offer" in line for line in rest.said), 30, "the runner's word")
-            assert rest.ledger.lines("start") == []
+
+    def said(words):
+        return lambda: any(words in line for line in rest.said)
+
+    with one, rest:
+        wait_until(said("is of experiment 'one', this runner of 'two'"), 30, "the runner's word")
+        time.sleep(0.7)
+        assert rest.ledger.lines("start") == []
+        with two:
+            wait_until(said("2 nodes offer"), 30, "the runner's second word")
+            held = len(rest.ledger.lines("start"))  # what it was given before discovery told it of both
+            time.sleep(0.7)
+            assert len(rest.ledger.lines("start")) == held
             one.end()
-            wait_until(lambda: finished(rest), 30, "the end of the run that is left")
-    assert len(open_store(two).episodes()) == 5
+            wait_until(lambda: finished(rest), 60, "the end of the run that is left")
+    episodes = open_store(two).episodes()
+    assert len(episodes) == 30
+    assert sorted(line["hash"] for line in rest.ledger.lines("start")) == sorted(theta_hash(e.theta) for e in episodes)
+    assert open_store(one).episodes() == []
 
 
 @pytest.mark.slow

@@ -64,6 +64,14 @@ def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy
     ]
 
 
+@pytest.mark.slow
+def test_a_runner_looks_around_before_it_asks(toy_graph):
+    graph = toy_graph(episodes=1, runner={"discovery_time": 5.0})
+    begun = time.time()
+    run_to_end(graph)
+    assert graph.ledger.lines("start")[0]["time"] - begun > 5.0
+
+
 def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy_graph, peer):
     from std_srvs.srv import Trigger
 
