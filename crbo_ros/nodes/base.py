@@ -280,6 +280,8 @@ def run_node(make: Any) -> int:
         if node is not None:
             node.destroy_node()
         rclpy.try_shutdown()
+        for number in (signal.SIGINT, signal.SIGTERM):  # all is safe: a second one must not spoil the exit code
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _spin(executor: SingleThreadedExecutor, over: threading.Event) -> None:

@@ -1,5 +1,7 @@
 """The graph as a whole: it runs, it shares, it resumes, it stops, it asks before it moves."""
 
+import os
+import signal
 import statistics
 import time
 
@@ -192,3 +194,22 @@ def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(t
         assert change(Transition.TRANSITION_DEACTIVATE)
         assert change(Transition.TRANSITION_CLEANUP)
         assert label() == "unconfigured"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_impatient_operator_gets_a_safe_plant_and_clean_exits(toy_graph, number):
+    graph = toy_graph(episodes=50, toy={"seconds": 5.0})
+    with graph:
+        wait_until(lambda: graph.ledger.lines("start"), 30, "a rollout")
+
+        def again():
+            left = [process for process in graph.processes.values() if process.code is None]
+            for process in left:
+                os.kill(process.pid, number)
+            return not left
+
+        wait_until(again, 30, "the end of all of them")
+        codes = {name: process.code for name, process in graph.processes.items()}
+    assert set(codes.values()) == {0}, codes
+    assert graph.ledger.lines("stopped")
+    assert not any("Traceback" in line for line in graph.said)
