@@ -84,12 +84,17 @@ class Watcher:
         if self._first is not None and state.completed > self._first[1]:
             pace = (time.monotonic() - self._first[0]) / (state.completed - self._first[1])
             left = pace * max(0, state.budget - state.completed)
-        worst = self.verdict.worst_case if self.verdict else math.nan
+        worst_case = self.verdict.worst_case if self.verdict else math.nan
         waiting = ""
         if self.status is not None and self.status.state in (msg.RunnerStatus.WAITING, msg.RunnerStatus.HELD):
             waiting = f"  ({self.status.message})"
+        last, average, best, bound = map(_known, (state.last_return, state.average_return, state.best_mean, worst_case))
         return (
             f"{bar(state.completed, state.budget)} {state.completed}/{state.budget or '-'}  "
-            f"return {state.last_return:.3f}  average {state.average_return:.3f}  best {state.best_mean:.3f}  "
-            f"worst case {worst:.3f}  vetoes {state.vetoed}  failed {state.failed}  ETA {eta(left)}{waiting}"
+            f"return {last}  average {average}  best {best}  worst case {bound}  "
+            f"vetoes {state.vetoed}  failed {state.failed}  ETA {eta(left)}{waiting}"
         )
+
+
+def _known(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"
