@@ -151,8 +151,9 @@ def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor
     with graph:
         widget = open_monitor("/")
         assert until(lambda: outcomes(widget).count("completed") >= 2, 40)
+        assert until(lambda: widget.states["monitor"].text() == "armed", 20)
         graph.processes["safety_monitor"].kill()
-        assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
+        assert until(lambda: "gone" in widget.states["monitor"].text(), 5), widget.states["monitor"].text()
         graph.start("safety_monitor")
         assert until(lambda: widget.states["monitor"].text() == "armed", 20)
         graph.processes["episode_runner"].kill()
