@@ -76,16 +76,17 @@ def _send(service: Any, worker: Worker, response: Any, header: Any, tries: int =
     """Answer, even a client of which discovery has found only the asking half so far (on a busy machine, at first).
 
     rclpy would wait 0.1 s for the other half and then drop the answer, with a warning. That warning is an exception
-    here, and here only: the call is made from this module instead of by service.send_response for that. rclpy's C
-    function does not look for it and returns as if nothing were raised, of which Python makes a SystemError.
+    here, and here only: the call is made from this module instead of by service.send_response for that. The C function
+    of today's rclpy does not look for it and returns as if nothing were raised, of which Python makes a SystemError.
     """
     try:
         with service.handle:
             service.handle.service_send_response(response, getattr(header, "request_id", header))
-    except SystemError as error:
-        if not isinstance(error.__cause__, RuntimeWarning):
+    except (RuntimeWarning, SystemError) as error:
+        lost = error.__cause__ if isinstance(error, SystemError) else error
+        if not isinstance(lost, RuntimeWarning):
             raise
         if tries > 1:
             worker.submit(lambda: _send(service, worker, response, header, tries - 1))
         else:
-            get_logger(service.logger_name).warning(f"{service.service_name}: {error.__cause__}")
+            get_logger(service.logger_name).warning(f"{service.service_name}: {lost}")
