@@ -1,6 +1,5 @@
 """CPU time of the small parts that have to keep up, each against the time it has: a step of the network policy (4 ms),
-a movement of the DMP (1 ms), a full episode of the gym tasks (10 ms, MountainCar's 999 steps 25 ms), a refresh of the
-monitor's window with 1,000 episodes (50 ms).
+a movement of the DMP (1 ms), a refresh of the monitor's window with 1,000 episodes (50 ms).
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ def run(args: argparse.Namespace) -> int:
     for name, allowed, measure in (
         ("a step of the network policy", 4.0, network_step),
         ("a movement of the DMP", 1.0, dmp_movement),
-        ("an episode of pendulum", 10.0, lambda: gym_episode("pendulum")),
-        ("an episode of cartpole", 10.0, lambda: gym_episode("cartpole")),
-        ("an episode of mountaincar", 25.0, lambda: gym_episode("mountaincar")),
         (f"a refresh of the monitor, {args.episodes} episodes", 50.0, lambda: monitor_refresh(args.episodes)),
     ):
         try:
@@ -77,15 +73,6 @@ def dmp_movement() -> list[float]:
     """The basketball throw's desired movement."""
     task = make_task("basketball")
     return timed(lambda: task.dmp.rollout(task.theta_0), 10)
-
-
-def gym_episode(name: str) -> list[float]:
-    """All its steps, by a policy that makes them: MountainCar's stays in the valley, the others are theta_0."""
-    from crbo_ros.plants.classic_control import episode
-
-    task = make_task(name)
-    task.agent.set_weights(np.zeros_like(task.theta_0) if name == "mountaincar" else task.theta_0)
-    return timed(lambda: episode(task.plant.env_id, 0, task.agent), 10)
 
 
 class _Values:
