@@ -2,7 +2,6 @@
 
 import os
 import signal
-import statistics
 import time
 
 import pytest
@@ -78,11 +77,9 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=2, toy={"seconds": 3.0})
-    allowed = 0.01 + 0.05
     latencies = []
     with graph:
-        # The median counts: this machine is not a real-time one. Three stops tell where it is calm, else up to nine.
-        for count in range(1, 10):
+        for count in (1, 2, 3):
             wait_until(lambda count=count: len(graph.ledger.lines("start")) == count, 30, "a rollout")
             time.sleep(0.3)
             called = time.time()  # before the call: what counts is when the operator pressed the button
@@ -92,9 +89,7 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy
             time.sleep(0.7)
             assert len(graph.ledger.lines("start")) == count, "it moved although it was held"
             peer.call(Trigger, "rearm")
-            if count >= 3 and statistics.median(latencies) < allowed:
-                break
-    assert statistics.median(latencies) < allowed, latencies
+    assert sorted(latencies)[1] < 0.01 + 0.05, latencies  # the median: this machine is not a real-time one
     store = open_store(graph)
     assert store.proposals()[0].end is End.FAILED
     assert store.episodes()[0].outcome == "stopped"
