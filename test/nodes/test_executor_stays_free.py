@@ -206,6 +206,7 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
     assert errors == []
 
 
+@pytest.mark.slow
 def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, peer, capfd):
     """The real thing: a client that asks for more than a service's answers offer is matched by halves, for good."""
     import rclpy

@@ -191,6 +191,7 @@ def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(t
         assert label() == "unconfigured"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_impatient_operator_gets_a_safe_plant_and_clean_exits(toy_graph, number):
     graph = toy_graph(episodes=50, toy={"seconds": 5.0})
