@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from ros_helpers import wait_until
@@ -173,7 +174,6 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
 def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, silent, arrives, wrapped):
     """The middleware's error is played: as the next test shows it to be, or unwrapped by an rclpy that looks for it."""
     import contextlib
-    from types import SimpleNamespace
 
     from crbo_ros.nodes.worker import TRIES, Worker, defer
 
@@ -207,19 +207,21 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
 
 
 @pytest.mark.slow
-def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, peer, capfd):
+def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, peer, monkeypatch):
     """The real thing: a client that asks for more than a service's answers offer is matched by halves, for good."""
     import rclpy
     from rclpy.qos import DurabilityPolicy, QoSProfile
     from std_srvs.srv import SetBool
 
+    from crbo_ros.nodes import worker
     from crbo_ros.nodes.worker import Worker, defer
 
-    asked, unheard, errors = [], [], []
-    said = ""
+    asked, unheard, warned, errors, reached = [], [], [], [], threading.Event()
+    monkeypatch.setattr(worker, "get_logger", lambda name: SimpleNamespace(warning=warned.append))
 
     def answer(request, response):
         asked.append("deaf" if request.data else "hears")
+        reached.set()
         return response
 
     def make():
@@ -227,20 +229,20 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
         defer(node.create_service(SetBool, "slow", answer), Worker("test", errors.append))
         return node
 
-    def given_up():
-        nonlocal said
-        said += capfd.readouterr().err
-        return said.count("/slow: failed to send response") == asked.count("deaf")
-
     in_process(make)
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     deaf = peer.node.create_client(SetBool, "slow", qos_profile=latched)
-    # what it asks before discovery has found the server is lost
-    wait_until(lambda: unheard.append(deaf.call_async(SetBool.Request(data=True))) or asked, 10, "a request")
+
+    def ask():
+        unheard.append(deaf.call_async(SetBool.Request(data=True)))
+        return reached.wait(0.5)
+
+    wait_until(ask, 20, "a request")  # what is asked before discovery has found the server is lost
     for _ in range(3):
-        peer.call(SetBool, "slow", timeout=5.0)
-    wait_until(given_up, 20, "a line for each answer that was given up")
-    peer.call(SetBool, "slow", timeout=5.0)
+        peer.call(SetBool, "slow")
+    wait_until(lambda: len(warned) == asked.count("deaf"), 20, "a line for each answer that was given up")
+    assert all(line.startswith("/slow: failed to send response") for line in warned)
+    peer.call(SetBool, "slow")
     assert asked.count("hears") == 4
     assert errors == []
     assert not any(answer.done() for answer in unheard)
