@@ -54,7 +54,7 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     peer.node.create_subscription(
         SafetyHeartbeat, "safety_heartbeat", lambda m: beats.append((time.monotonic(), m)), qos.HEARTBEAT
     )
-    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path, "heartbeat_rate": 2.0})
+    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path, "heartbeat_rate": 1.0})
     assert node.begin()
     wait_until(lambda: beats, 10, "a heartbeat")
     check = peer.node.create_client(CheckRollout, "check_rollout")
@@ -75,11 +75,11 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     verdict = check.call_async(CheckRollout.Request(proposal=proposal, runner="r"))
     assert computing.wait(10.0)
     before = len(beats)
-    wait_until(lambda: len(beats) >= before + 3, 5, "heartbeats that do not wait for the computation")
-    called = time.monotonic()  # just after a beat, half a second before the next
+    wait_until(lambda: len(beats) >= before + 2, 5, "heartbeats that do not wait for the computation")
+    called = time.monotonic()  # just after a beat, a second before the next
     answer = stop.call_async(Trigger.Request())
     wait_until(lambda: any(not m.armed for _, m in beats), 5, "the heartbeat that says stop")
-    assert next(t for t, m in beats if not m.armed) - called < 0.25, "it waited for the next regular heartbeat"
+    assert next(t for t, m in beats if not m.armed) - called < 0.6, "it waited for the next regular heartbeat"
     before = len(beats)
     wait_until(lambda: len(beats) >= before + 2, 5, "heartbeats that do not wait for the disk")
     assert not answer.done(), "acknowledged before it was written down"
