@@ -9,6 +9,7 @@ An experiment that exists is carried on with. Ctrl-C stops the plant first, then
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from crbo_ros.core.store import ExperimentStore, claim
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes.graph import (
     ARGUMENTS,
@@ -57,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     experiment = specs[0].parameters["experiment"]
     namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
     folder = Path(given["experiments_dir"]) / experiment
+    with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
+        claim(folder / "experiment.sqlite").close()
     for spec in specs:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True
@@ -104,8 +108,6 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
 
 def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeSpec], folder: Path) -> int:
     """The best policy, written and shown, and the report."""
-    from crbo_ros.core.store import ExperimentStore
-
     store = ExperimentStore(folder / "experiment.sqlite")
     episodes = [episode for episode in store.episodes() if episode.counts]
     store.close()

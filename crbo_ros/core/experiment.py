@@ -94,7 +94,7 @@ class Experiment:
         """
         if not resume and path.exists():
             raise StoreError(f"{path}: exists already; choose another experiment, or resume it")
-        store = ExperimentStore(path)
+        store = ExperimentStore(path, owner=True)
         clock = options.get("clock", time.time)
         try:
             found = store.experiment()

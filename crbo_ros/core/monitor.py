@@ -79,7 +79,7 @@ class SafetyMonitor:
         self._start_value = math.nan
         self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
-        self.database = Database(path, SCHEMA, 1)
+        self.database = Database(path, SCHEMA, 1, owner=True)
         self.stopped = self._flag("stopped")  # why everything is held, or "" when armed; survives a restart
         self.holds = 0  # how often it was told to hold
         self.experiment_uid = self._flag("experiment_uid")  # the one it guards; empty until asked about one

@@ -23,7 +23,7 @@ class Spool:
     """A result is pending (to be handed in), done (acknowledged) or refused (kept aside for a person)."""
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 1)
+        self.database = Database(path, SCHEMA, 1, owner=True)
 
     def request_id(self) -> str:
         """The id of the wish in hand; a new one if the last has been dealt with. On disk before it is used."""

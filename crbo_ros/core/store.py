@@ -6,15 +6,18 @@ snapshot taken with each proposal, plus the events since then in order; replayin
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from crbo_ros.core.types import End, Proposal
 from crbo_ros.errors import StoreError
 
 SCHEMA_VERSION = 1
+PATIENCE = 5.0  # s to wait for a file that another process has: that one may be about to end
 SCHEMA = """
 CREATE TABLE experiment (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, method TEXT NOT NULL, seed INTEGER NOT NULL,
@@ -50,20 +54,28 @@ CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 class Database:
-    """A SQLite file with our settings; every failure is a StoreError that says what to do, and the file is kept."""
+    """A SQLite file with our settings; every failure is a StoreError that says what to do, and the file is kept.
 
-    def __init__(self, path: Path, schema: str, version: int) -> None:
+    `owner`: one process at a time, which keeps in memory what it has written. Others may read meanwhile.
+    """
+
+    def __init__(self, path: Path, schema: str, version: int, owner: bool = False) -> None:
         self.path = path
         self.lock = threading.RLock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-            self._open(schema, version)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(
-                f"{path}: cannot be used as a database ({error}). The file was kept; "
-                "move it away, free the disk, or choose another experiment"
-            ) from error
+        with ExitStack() as undo:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if owner:
+                    undo.callback(claim(path).close)
+                self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+                undo.callback(self._connection.close)
+                self._open(schema, version)
+            except (sqlite3.Error, OSError) as error:
+                raise StoreError(
+                    f"{path}: cannot be used as a database ({error}). The file was kept; "
+                    "move it away, free the disk, or choose another experiment"
+                ) from error
+            self._close = undo.pop_all().close
 
     def _open(self, schema: str, version: int) -> None:
         execute = self._connection.execute
@@ -77,7 +89,6 @@ class Database:
                     execute(statement)
                 execute(f"PRAGMA user_version={version}")
         elif found != version:
-            self._connection.close()
             raise StoreError(
                 f"{self.path}: written with schema {found}, this version reads schema {version}. The file was kept; "
                 "use the crbo_ros version that wrote it, or choose another experiment"
@@ -118,7 +129,31 @@ class Database:
 
     def close(self) -> None:
         with self.lock:
-            self._connection.close()
+            self._close()
+
+
+def claim(path: Path) -> IO[str]:
+    """The lock file beside this file, open and locked until it is closed or the process ends, however that comes."""
+    file = open(path.with_suffix(".lock"), "a+")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
+            file.seek(0)
+            with file:
+                raise StoreError(
+                    f"{path}: in use by process {file.read().strip() or '?'}: the same experiment runs already. "
+                    "End that one first, or choose another experiment name"
+                ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
 
 
 def to_blob(vector: Vector) -> bytes:
@@ -179,9 +214,9 @@ def _proposal_row(row: tuple[Any, ...]) -> ProposalRow:
 class ExperimentStore:
     """The optimizer's memory. Not a place for decisions: experiment.py makes those."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, owner: bool = False) -> None:
         self.existed = path.exists()
-        self.database = Database(path, SCHEMA, SCHEMA_VERSION)
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner)
 
     # -- the experiment ---------------------------------------------------------------------------
 

@@ -3,13 +3,19 @@
 import math
 import os
 import sqlite3
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
 
+from crbo_ros.cli import main
 from crbo_ros.core import Space
 from crbo_ros.core.experiment import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, Experiment
 from crbo_ros.core.records import Episode, Verdict
+from crbo_ros.core.spool import Spool
+from crbo_ros.core.store import ExperimentStore
 from crbo_ros.core.types import End
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.registry import make_method
@@ -247,6 +253,50 @@ def test_a_read_only_folder_gives_a_clear_error(tmp_path):
         open_experiment(tmp_path)
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from crbo_ros.core.spool import Spool
+spool = Spool(Path(sys.argv[1]))
+print("mine", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_has_a_store_and_a_killed_one_lets_go_of_it(tmp_path, monkeypatch):
+    file = tmp_path / "runner.sqlite"
+    monkeypatch.setattr("crbo_ros.core.store.PATIENCE", 0.2)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(file)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "mine\n"
+        with pytest.raises(StoreError, match=f"in use by process {other.pid}: .* End that one first"):
+            Spool(file)
+        other.kill()
+    Spool(file).close()
+
+
+def test_an_experiment_that_runs_can_be_read_but_not_run_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("crbo_ros.core.store.PATIENCE", 0.2)
+    experiment = open_experiment(tmp_path)
+    play(experiment, 3)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        open_experiment(tmp_path)
+    again = ["run", "pendulum", "--experiments-dir", str(tmp_path.parent), "--experiment", tmp_path.name]
+    assert main(again) == 1
+    assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+    reader = ExperimentStore(tmp_path / "experiment.sqlite")
+    assert len(reader.episodes()) == 3
+    reader.close()
+    play(experiment, 1)
+    experiment.close()
+    assert open_experiment(tmp_path).method.n == 4
+
+
+def test_a_store_waits_for_one_that_is_about_to_end(tmp_path):
+    first = Spool(tmp_path / "runner.sqlite")
+    threading.Timer(0.3, first.close).start()
+    Spool(tmp_path / "runner.sqlite").close()
+
+
 def test_a_changed_gamma_is_remembered(tmp_path):
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
@@ -282,7 +332,8 @@ def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kil
     for _ in range(10):
         assert experiment.prepare()
         experiment.best(), experiment.summary()  # looking must not change what comes next
-        if killed:  # (not closed)
+        if killed:
+            experiment.close()  # (lets go of the files; writes nothing)
             experiment = open_experiment(tmp_path / "early")
             experiment.prepare()
         parts += play(experiment, 1)

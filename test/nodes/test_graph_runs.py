@@ -66,6 +66,22 @@ def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy
 
 
 @pytest.mark.slow
+def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does_not(toy_graph):
+    first, second = (toy_graph(episodes=30, toy={"seconds": 0.2}) for _ in range(2))
+    with first:
+        wait_until(lambda: len(first.ledger.lines("end")) > 2, 30, "some episodes")
+        with second:
+            wait_until(lambda: all(p.code is not None for p in second.processes.values()), 30, "the second one's end")
+            assert {p.code for p in second.processes.values()} == {1}
+        for name in ("optimizer", "safety_monitor", "episode_runner"):
+            words = f"in use by process {first.processes[name].pid}: the same experiment runs already"
+            assert any(name in line and words in line for line in second.said), second.said
+        wait_until(lambda: finished(first), 60, "the end of the first one")
+    hashes = [line["hash"] for line in first.ledger.lines("end")]
+    assert len(hashes) == len(set(hashes)) == len(open_store(first).episodes()) == 30
+
+
+@pytest.mark.slow
 def test_a_runner_looks_around_before_it_asks(toy_graph):
     graph = toy_graph(episodes=1, runner={"discovery_time": 5.0})
     begun = time.time()
