@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import shutil
 import signal
 import sys
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
     folder = Path(given["experiments_dir"]) / experiment
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
-        claim(folder / "experiment.sqlite").close()
+        os.close(claim(folder / "experiment.sqlite"))
     for spec in specs:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True

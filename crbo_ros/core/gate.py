@@ -20,6 +20,22 @@ class Obstacle:
     reason: str
 
 
+class Presence:
+    """Who was heard within the last `seconds`."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = seconds, clock
+        self._heard: dict[str, float] = {}
+
+    def hear(self, who: str) -> None:
+        now = self._clock()
+        self._heard = {name: when for name, when in self._heard.items() if now - when <= self.seconds} | {who: now}
+
+    def count(self) -> int:
+        now = self._clock()
+        return sum(now - when <= self.seconds for when in self._heard.values())
+
+
 class Gate:
     """Knows the monitor's last heartbeat. Fails safe: what it has not heard, it does not assume."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Database:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if owner:
-                    undo.callback(claim(path).close)
+                    undo.callback(os.close, claim(path))
                 self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
                 undo.callback(self._connection.close)
                 self._open(schema, version)
@@ -132,28 +132,27 @@ class Database:
             self._close()
 
 
-def claim(path: Path) -> IO[str]:
-    """The lock file beside this file, open and locked until it is closed or the process ends, however that comes."""
-    file = open(path.with_suffix(".lock"), "a+")
+def claim(path: Path) -> int:
+    """A descriptor of the lock file beside this one, locked until it is closed or the process ends, however it ends."""
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             if time.monotonic() < deadline:
                 time.sleep(0.05)
                 continue
-            file.seek(0)
-            with file:
-                raise StoreError(
-                    f"{path}: in use by process {file.read().strip() or '?'}: the same experiment runs already. "
-                    "End that one first, or choose another experiment name"
-                ) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
+            holder = os.pread(lock, 20, 0).decode().strip() or "?"
+            os.close(lock)
+            raise StoreError(
+                f"{path}: in use by process {holder}: the same experiment runs already. "
+                "End that one first, or choose another experiment name"
+            ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
 
 
 def to_blob(vector: Vector) -> bytes:

@@ -17,7 +17,7 @@ from rclpy.client import Client
 from sensor_msgs.msg import JointState
 
 from crbo_ros import msg, srv
-from crbo_ros.core.gate import HELD, Gate
+from crbo_ros.core.gate import HELD, Gate, Presence
 from crbo_ros.core.records import APPROVED, FAILED, REFUSED, STOPPED, VETOED, Episode, Verdict, new_uid
 from crbo_ros.core.spool import Spool
 from crbo_ros.core.types import theta_hash
@@ -28,6 +28,7 @@ from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
 QUIT = "the runner was told to end"
+SILENCE = 3.0  # s after which a server that says nothing was killed; the others speak once a second or more often
 
 
 class EpisodeRunnerNode(base.ManagedNode):
@@ -47,7 +48,9 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._state_rate = float(self.value("state_rate"))
         self._last_shown = 0.0
         self._failures = 0  # consecutive
-        self._servers: dict[str, tuple[float, int]] = {}  # service -> (when asked, nodes that offer it)
+        # service -> (when asked, nodes that offer it, since when there are several)
+        self._servers: dict[str, tuple[float, int, float]] = {}
+        self._optimizers, self._monitors = Presence(SILENCE), Presence(SILENCE)
         self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
         self._unreported: list[Episode] = []  # as in the spool
         self._answered: list[tuple[str, str, str]] = []  # (episode_uid, end, reason) to be settled in the spool
@@ -59,11 +62,16 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
         self.create_subscription(msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT)
+        self.create_subscription(msg.OptimizerState, "optimizer_state", self._on_optimizer, qos.LATCHED)
         self.create_timer(0.5, self._publish_status)
         self._asks_from = time.monotonic() + self.value("discovery_time")
 
     def _on_heartbeat(self, message: msg.SafetyHeartbeat) -> None:
         self.gate.heartbeat(message.monitor_uid, message.armed, message.reason)
+        self._monitors.hear(message.monitor_uid)
+
+    def _on_optimizer(self, message: msg.OptimizerState) -> None:
+        self._optimizers.hear(message.experiment_uid)
 
     # -- lifecycle ----------------------------------------------------------------------------------
 
@@ -372,7 +380,10 @@ class EpisodeRunnerNode(base.ManagedNode):
         if self._quit.wait(max(self._asks_from - time.monotonic(), 0.0)):
             return None
         if (servers := self._count_servers(client)) > 1:
-            reason = f"{servers} nodes offer {client.srv_name}: use a namespace for each experiment; nothing moves"
+            reason = (
+                f"{servers} nodes offer {client.srv_name}: use a namespace for each experiment (or one was killed just "
+                "now, and is soon forgotten); nothing moves"
+            )
             self.get_logger().error(reason, throttle_duration_sec=5.0)
             self._set(Status.HELD, reason)
             self._quit.wait(0.5)
@@ -393,12 +404,21 @@ class EpisodeRunnerNode(base.ManagedNode):
         return future.result()
 
     def _count_servers(self, client: Client) -> int:
-        """How many nodes offer this service; asked anew at most twice a second, or always while there are too many."""
-        when, count = self._servers.get(client.srv_name, (0.0, 0))
-        if count != 1 or time.monotonic() - when > 0.5:
+        """How many nodes offer this service; asked anew at most twice a second, or always while there are too many.
+
+        Discovery lists a killed node for some 20 s more. Where just one has been heard for a while, it is alone.
+        """
+        when, count, since = self._servers.get(client.srv_name, (0.0, 0, math.inf))
+        now = time.monotonic()
+        if count != 1 or now - when > 0.5:
             count = self.count_services(client.srv_name)
-            self._servers[client.srv_name] = (time.monotonic(), count)
-        return count
+            if count <= 1 or now - when > SILENCE:  # alone, or nobody has looked for a while
+                since = math.inf
+            if count > 1:
+                since = min(since, now)
+            self._servers[client.srv_name] = (now, count, since)
+        heard = self._monitors if client is self._check else self._optimizers
+        return 1 if now - since > SILENCE and heard.count() == 1 else count
 
     def _set(self, state: int, message: str) -> None:
         """Change the status; published at once when it is another state, else by the timer."""

@@ -55,6 +55,8 @@ class OptimizerNode(base.ManagedNode):
         super().__init__("optimizer")
         self.experiment: Experiment | None = None
         self._changed = threading.Event()
+        self._newest: msg.OptimizerState | None = None  # state while an experiment is open
+        self._telling = threading.Lock()  # what is told last is the newest
         # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
         self._worker = self.make_worker("thinking")
         self._ticking = self._preparing = False  # whether such a job is in the queue
@@ -70,6 +72,7 @@ class OptimizerNode(base.ManagedNode):
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
         self.create_timer(0.2, self._tick)
+        self.create_timer(1.0, self._repeat_state)
 
     # -- lifecycle ----------------------------------------------------------------------------------
 
@@ -116,6 +119,7 @@ class OptimizerNode(base.ManagedNode):
         if self.experiment is not None:
             experiment, self.experiment = self.experiment, None
             self._publish_state(experiment)
+            self._newest = None
             self._write_best(experiment)
             experiment.close()
 
@@ -303,7 +307,15 @@ class OptimizerNode(base.ManagedNode):
         message.best_id = -1 if best is None else best.id
         message.best_mean = math.nan if best is None else best.mean
         message.best_observed = math.nan if best is None else best.observed
-        self._state.publish(message)
+        with self._telling:
+            self._newest = message
+            self._state.publish(message)
+
+    def _repeat_state(self) -> None:
+        """A sign of life, by the executor: it comes however long the worker computes."""
+        with self._telling:
+            if self._newest is not None:
+                self._state.publish(self._newest)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.core import Space
-from crbo_ros.core.gate import HELD, LOST, Gate
+from crbo_ros.core.gate import HELD, LOST, Gate, Presence
 from crbo_ros.core.monitor import SafetyMonitor
 from crbo_ros.core.records import APPROVED, REFUSED, WAITING, Episode, Verdict
 from crbo_ros.core.spool import Spool
@@ -299,3 +299,15 @@ def test_the_spool_remembers_request_and_results_across_a_restart(tmp_path):
     spool.settle(kept.episode_uid, "done")
     assert spool.pending() == []
     assert [e.proposal_id for e in spool.history("e")] == [5]
+
+
+def test_presence_counts_those_who_spoke_lately():
+    now = [0.0]
+    presence = Presence(3.0, clock=lambda: now[0])
+    assert presence.count() == 0
+    for when, who, count in ((1.0, "a", 1), (2.0, "b", 2), (3.0, "b", 2), (4.5, "b", 1), (5.0, "c", 2)):
+        now[0] = when
+        presence.hear(who)
+        assert presence.count() == count
+    now[0] = 9.0
+    assert presence.count() == 0

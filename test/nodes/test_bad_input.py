@@ -159,7 +159,7 @@ def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_t
         with two:
             wait_until(said("2 nodes offer"), 30, "the runner's second word")
             held = len(rest.ledger.lines("start"))  # what it was given before discovery told it of both
-            time.sleep(0.7)
+            time.sleep(6.0)
             assert len(rest.ledger.lines("start")) == held
             one.end()
             wait_until(lambda: finished(rest), 60, "the end of the run that is left")

@@ -142,8 +142,38 @@ def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_
             assert len(graph.ledger.lines("start")) == count
             graph.start("safety_monitor")
         wait_until(lambda: finished(graph), 30, "the end")
+    assert sum("2 nodes offer" in line for line in graph.said) < 3  # discovery lists the dead one for 20 s: 4 lines
     assert min(delays) < 0.5 + 0.3, delays  # heartbeat_timeout, a period, and some air
     assert [e.outcome for e in open_store(graph).episodes()] == ["completed"]
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
+    graph = toy_graph(episodes=8, toy={"seconds": 0.5})
+    with graph:
+        wait_until(lambda: len(graph.ledger.lines("end")) == 2, 30, "some episodes")
+        graph.processes["optimizer"].kill()
+        graph.start("optimizer")
+        wait_until(lambda: finished(graph), 60, "the end")
+    assert sum("2 nodes offer" in line for line in graph.said) < 3
+    assert len(open_store(graph).episodes()) == 8
+
+
+@pytest.mark.slow
+def test_nothing_moves_while_there_are_two_monitors(toy_graph):
+    graph = toy_graph(episodes=30, toy={"seconds": 0.2})
+    other = toy_graph(only=("safety_monitor",), experiment="other")
+    with graph:
+        wait_until(lambda: graph.ledger.lines("end"), 30, "an episode")
+        with other:
+            wait_until(
+                lambda: any("2 nodes offer check_rollout" in line for line in graph.said), 30, "the runner's word"
+            )
+            held = len(graph.ledger.lines("start"))
+            time.sleep(6.0)
+            assert len(graph.ledger.lines("start")) == held
+        wait_until(lambda: finished(graph), 60, "the end")
+    assert len(open_store(graph).episodes()) == 30
 
 
 @pytest.mark.slow
