@@ -48,9 +48,9 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._state_rate = float(self.value("state_rate"))
         self._last_shown = 0.0
         self._failures = 0  # consecutive
-        # service -> (when asked, nodes that offer it, since when there are several)
-        self._servers: dict[str, tuple[float, int, float]] = {}
         self._optimizers, self._monitors = Presence(SILENCE), Presence(SILENCE)
+        # of each of the two: (when asked, nodes that offer its service, since when there are several)
+        self._servers: dict[Presence, tuple[float, int, float]] = {}
         self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
         self._unreported: list[Episode] = []  # as in the spool
         self._answered: list[tuple[str, str, str]] = []  # (episode_uid, end, reason) to be settled in the spool
@@ -394,13 +394,20 @@ class EpisodeRunnerNode(base.ManagedNode):
         meanwhile()
         deadline = time.monotonic() + self.value("service_timeout")
         while not answered.wait(0.05):
-            gone = not client.service_is_ready()
-            if self._quit.is_set() or gone or time.monotonic() > deadline:
-                client.remove_pending_request(future)
-                if not self._quit.is_set():
-                    why = "went away" if gone else f"gave no answer within {self.value('service_timeout'):g} s"
-                    self.get_logger().warning(f"{whom} ({client.srv_name}) {why}; trying again")
-                return None
+            if self._quit.is_set():
+                why = ""
+            elif not client.service_is_ready():
+                why = "went away"
+            elif self._count_servers(client) > 1:  # started again after it was killed with this question, perhaps
+                why = "is not the only one any more"
+            elif time.monotonic() > deadline:
+                why = f"gave no answer within {self.value('service_timeout'):g} s"
+            else:
+                continue
+            client.remove_pending_request(future)
+            if why:
+                self.get_logger().warning(f"{whom} ({client.srv_name}) {why}; trying again")
+            return None
         return future.result()
 
     def _count_servers(self, client: Client) -> int:
@@ -408,16 +415,13 @@ class EpisodeRunnerNode(base.ManagedNode):
 
         Discovery lists a killed node for some 20 s more. Where just one has been heard for a while, it is alone.
         """
-        when, count, since = self._servers.get(client.srv_name, (0.0, 0, math.inf))
+        heard = self._monitors if client is self._check else self._optimizers
+        when, count, since = self._servers.get(heard, (0.0, 0, math.inf))
         now = time.monotonic()
         if count != 1 or now - when > 0.5:
             count = self.count_services(client.srv_name)
-            if count <= 1 or now - when > SILENCE:  # alone, or nobody has looked for a while
-                since = math.inf
-            if count > 1:
-                since = min(since, now)
-            self._servers[client.srv_name] = (now, count, since)
-        heard = self._monitors if client is self._check else self._optimizers
+            since = min(since, now) if count > 1 else math.inf
+            self._servers[heard] = (now, count, since)
         return 1 if now - since > SILENCE and heard.count() == 1 else count
 
     def _set(self, state: int, message: str) -> None:
