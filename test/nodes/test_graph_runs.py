@@ -34,7 +34,7 @@ def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with
 
 @pytest.mark.slow
 def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
-    graph = toy_graph(episodes=12, runners=2, toy={"seconds": 0.05})
+    graph = toy_graph(episodes=12, runners=2, toy={"seconds": 0.5})  # long enough for both to get started
     run_to_end(graph)
     episodes = open_store(graph).episodes()
     assert sorted(e.proposal_id for e in episodes) == list(range(12))
