@@ -156,6 +156,7 @@ def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
         graph.start("optimizer")
         wait_until(lambda: finished(graph), 60, "the end")
     assert sum("2 nodes offer" in line for line in graph.said) < 3
+    assert not any("gave no answer" in line for line in graph.said), "it waited for an answer of the dead one"
     assert len(open_store(graph).episodes()) == 8
 
 
