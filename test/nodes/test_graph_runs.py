@@ -161,6 +161,17 @@ def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
 
 
 @pytest.mark.slow
+def test_an_idle_optimizer_gives_a_sign_of_life_every_second(toy_graph, peer):
+    from crbo_ros.msg import OptimizerState
+    from crbo_ros.nodes import qos
+
+    states = peer.listen(OptimizerState, "optimizer_state", qos.LATCHED)
+    with toy_graph(only=("optimizer",)):
+        wait_until(lambda: len(states) >= 4, 20, "the same state again and again")
+    assert len({(state.experiment_uid, state.stamp.sec, state.stamp.nanosec) for state in states[-3:]}) <= 2
+
+
+@pytest.mark.slow
 def test_nothing_moves_while_there_are_two_monitors(toy_graph):
     graph = toy_graph(episodes=30, toy={"seconds": 0.2})
     other = toy_graph(only=("safety_monitor",), experiment="other")
