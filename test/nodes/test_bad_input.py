@@ -96,7 +96,13 @@ def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"proposal_id": 1}, {"theta_hash": "x"}, {"runner": "/other"}, {"experiment_uid": "x"}]
+    "wrong",
+    [
+        {"proposal_id": 1},
+        pytest.param({"theta_hash": "x"}, marks=pytest.mark.slow),
+        pytest.param({"runner": "/other"}, marks=pytest.mark.slow),
+        pytest.param({"experiment_uid": "x"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer, wrong):
     impostor(peer, lambda verdict: [setattr(verdict, k, v) for k, v in wrong.items()])

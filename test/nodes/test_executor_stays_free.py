@@ -326,6 +326,7 @@ def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain, monkeypat
         rclpy.try_shutdown()
 
 
+@pytest.mark.slow
 def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_is_quiet_afterwards(toy_graph, peer):
     import os
 
@@ -355,6 +356,7 @@ def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_i
         assert seconds() - before < 0.3, "it is busy with nothing"
 
 
+@pytest.mark.slow
 def test_the_next_proposal_is_made_before_it_is_asked_for_and_a_new_gamma_discards_it(toy_graph, peer):
     from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
     from rcl_interfaces.srv import SetParameters
