@@ -6,13 +6,11 @@ snapshot taken with each proposal, plus the events since then in order; replayin
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from crbo_ros.core.records import Episode, Verdict
 from crbo_ros.core.space import Space, Vector
 from crbo_ros.core.types import End, Proposal
 from crbo_ros.errors import StoreError
+from crbo_ros.file_lock import HeldError, take_lock
 
 SCHEMA_VERSION = 1
 PATIENCE = 5.0  # s to wait for a file that another process has: that one may be about to end
@@ -133,26 +132,14 @@ class Database:
 
 
 def claim(path: Path) -> int:
-    """A descriptor of the lock file beside this one, locked until it is closed or the process ends, however it ends."""
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() < deadline:
-                time.sleep(0.05)
-                continue
-            holder = os.pread(lock, 20, 0).decode().strip() or "?"
-            os.close(lock)
-            raise StoreError(
-                f"{path}: in use by process {holder}: the same experiment runs already. "
-                "End that one first, or choose another experiment name"
-            ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
+    """A descriptor: while it is open, no other process may claim this file."""
+    try:
+        return take_lock(path.with_suffix(".lock"), os.getpid(), PATIENCE)
+    except HeldError as held:
+        raise StoreError(
+            f"{path}: in use by process {held.holder or '?'}: the same experiment runs already. "
+            "End that one first, or choose another experiment name"
+        ) from None
 
 
 def to_blob(vector: Vector) -> bytes:

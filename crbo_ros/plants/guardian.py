@@ -12,7 +12,6 @@ a restarted runner from starting before the old one's guardian has finished.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,12 +20,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from crbo_ros.errors import PlantError
+from crbo_ros.file_lock import HeldError, take_lock
 
 DISMISSED = "dismissed\n"
 PATIENCE = 45.0  # s that a new guardian waits for an old one that is at work
@@ -96,27 +95,20 @@ def lock_path(target: str) -> Path:
     return Path(tempfile.gettempdir()) / f"crbo_ros-{os.getuid()}-{name}.lock"
 
 
-def take_lock(path: Path, parent: int, patience: float) -> tuple[TextIO | None, str]:
-    """(the locked file, "") or (None, why not). Waits only for the guardian of a parent that is gone."""
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip()
-            if holder.isdigit() and int(holder) != parent and _lives(int(holder)):
-                return None, f"process {holder} on this machine is at work on the same target; one at a time"
-            if time.monotonic() > deadline:
-                return None, f"the guardian of process {holder or '?'}, which is gone, is still at work"
-            time.sleep(0.1)
-    file.seek(0)
-    file.truncate()
-    file.write(str(parent))
-    file.flush()
-    return file, ""
+def refuse_second(target: str, parent: int) -> str:
+    """Why nobody may guard this target now, or "" (then it is ours until this process ends)."""
+
+    def other_works(holder: str) -> bool:
+        return holder.isdigit() and int(holder) != parent and _lives(int(holder))
+
+    try:
+        # Waits only for the guardian of a parent that is gone.
+        take_lock(lock_path(target), parent, PATIENCE, lambda holder: not other_works(holder), 0o600)
+    except HeldError as held:
+        if other_works(held.holder):
+            return f"process {held.holder} on this machine is at work on the same target; one at a time"
+        return f"the guardian of process {held.holder or '?'}, which is gone, is still at work"
+    return ""
 
 
 def _lives(pid: int) -> bool:
@@ -148,8 +140,7 @@ def main() -> int:
     if not line:
         return 0
     order = json.loads(line)
-    lock, why = take_lock(lock_path(order["target"]), order["parent"], PATIENCE)
-    if lock is None:
+    if why := refuse_second(order["target"], order["parent"]):
         answer(why)
         return 1
     module, name = order["job"].split(":")
