@@ -9,26 +9,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rclpy.client import Client
 from sensor_msgs.msg import JointState
 
 from crbo_ros import msg, srv
-from crbo_ros.core.gate import HELD, Gate, Presence
+from crbo_ros.core.gate import HELD, Gate
 from crbo_ros.core.records import APPROVED, FAILED, REFUSED, STOPPED, VETOED, Episode, Verdict, new_uid
 from crbo_ros.core.spool import Spool
 from crbo_ros.core.types import theta_hash
 from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.nodes import base, convert, parameters, qos
+from crbo_ros.nodes.partners import Partner
 from crbo_ros.registry import make_task
 from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
 QUIT = "the runner was told to end"
-SILENCE = 3.0  # s after which a server that says nothing was killed; the others speak once a second or more often
 
 
 class EpisodeRunnerNode(base.ManagedNode):
@@ -48,9 +46,8 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._state_rate = float(self.value("state_rate"))
         self._last_shown = 0.0
         self._failures = 0  # consecutive
-        self._optimizers, self._monitors = Presence(SILENCE), Presence(SILENCE)
-        # of each of the two: (when asked, nodes that offer its service, since when there are several)
-        self._servers: dict[Presence, tuple[float, int, float]] = {}
+        self._optimizer = Partner(self, "the optimizer", self._quit, self._set)
+        self._monitor = Partner(self, "the safety monitor", self._quit, self._set)
         self._recent: list[msg.EpisodeReturn] = []  # the last results, for a monitor whose topic is slow
         self._unreported: list[Episode] = []  # as in the spool
         self._answered: list[tuple[str, str, str]] = []  # (episode_uid, end, reason) to be settled in the spool
@@ -64,14 +61,13 @@ class EpisodeRunnerNode(base.ManagedNode):
         self.create_subscription(msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT)
         self.create_subscription(msg.OptimizerState, "optimizer_state", self._on_optimizer, qos.LATCHED)
         self.create_timer(0.5, self._publish_status)
-        self._asks_from = time.monotonic() + self.value("discovery_time")
 
     def _on_heartbeat(self, message: msg.SafetyHeartbeat) -> None:
         self.gate.heartbeat(message.monitor_uid, message.armed, message.reason)
-        self._monitors.hear(message.monitor_uid)
+        self._monitor.hear(message.monitor_uid)
 
     def _on_optimizer(self, message: msg.OptimizerState) -> None:
-        self._optimizers.hear(message.experiment_uid)
+        self._optimizer.hear(message.experiment_uid)
 
     # -- lifecycle ----------------------------------------------------------------------------------
 
@@ -158,7 +154,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         """The proposal for the request in hand, or None if there is none to be had now."""
         assert self.spool is not None
         request = srv.ProposePolicy.Request(runner=self.name, request_id=self.spool.request_id())
-        answer = self._call(self._propose, request, "the optimizer", meanwhile=self._settle)
+        answer = self._optimizer.ask(self._propose, request, meanwhile=self._settle)
         if answer is None:
             return None
         if answer.proposal.experiment not in ("", self.value("experiment")):
@@ -217,7 +213,7 @@ class EpisodeRunnerNode(base.ManagedNode):
                 self._quit.wait(0.02)
                 continue
             request = srv.CheckRollout.Request(proposal=proposal, runner=self.name, recent=self._recent)
-            answer = self._call(self._check, request, "the safety monitor")
+            answer = self._monitor.ask(self._check, request)
             arrived = time.monotonic()
             if answer is None:
                 continue
@@ -330,7 +326,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             self._status.unreported = len(self._unreported)
             episode = self._unreported[0]
             request = srv.AcknowledgeEpisode.Request(episode=convert.episode_to_msg(episode))
-            answer = self._call(self._acknowledge, request, "the optimizer", meanwhile=self._settle)
+            answer = self._optimizer.ask(self._acknowledge, request, meanwhile=self._settle)
             if answer is None:
                 continue
             if answer.status == answer.RETRY:
@@ -358,71 +354,7 @@ class EpisodeRunnerNode(base.ManagedNode):
                 return
             del self._answered[0]
 
-    # -- calls and topics ---------------------------------------------------------------------------
-
-    def _call(
-        self, client: Client, request: Any, whom: str, meanwhile: Callable[[], None] = lambda: None
-    ) -> Any | None:
-        """One answer, or None (and a log line) when there was none in time; waits for the service with back-off.
-
-        `meanwhile` is called once the request is under way.
-        """
-        pause = 0.2
-        while not client.service_is_ready():
-            self._set(Status.WAITING, f"waits for {whom} ({client.srv_name})")
-            if pause > 1.0:  # discovery alone may take some seconds: not worth a line
-                self.get_logger().info(
-                    f"waits for {whom} ({client.srv_name}), looks again in {pause:.1f} s at the latest"
-                )
-            if self._quit.is_set() or (not client.wait_for_service(min(pause, 0.5)) and self._quit.wait(pause - 0.2)):
-                return None
-            pause = min(1.5 * pause, 5.0)
-        if self._quit.wait(max(self._asks_from - time.monotonic(), 0.0)):
-            return None
-        if (servers := self._count_servers(client)) > 1:
-            reason = (
-                f"{servers} nodes offer {client.srv_name}: use a namespace for each experiment (or one was killed just "
-                "now, and is soon forgotten); nothing moves"
-            )
-            self.get_logger().error(reason, throttle_duration_sec=5.0)
-            self._set(Status.HELD, reason)
-            self._quit.wait(0.5)
-            return None
-        answered = threading.Event()
-        future = client.call_async(request)
-        future.add_done_callback(lambda _: answered.set())
-        meanwhile()
-        deadline = time.monotonic() + self.value("service_timeout")
-        while not answered.wait(0.05):
-            if self._quit.is_set():
-                why = ""
-            elif not client.service_is_ready():
-                why = "went away"
-            elif self._count_servers(client) > 1:  # started again after it was killed with this question, perhaps
-                why = "is not the only one any more"
-            elif time.monotonic() > deadline:
-                why = f"gave no answer within {self.value('service_timeout'):g} s"
-            else:
-                continue
-            client.remove_pending_request(future)
-            if why:
-                self.get_logger().warning(f"{whom} ({client.srv_name}) {why}; trying again")
-            return None
-        return future.result()
-
-    def _count_servers(self, client: Client) -> int:
-        """How many nodes offer this service; asked anew at most twice a second, or always while there are too many.
-
-        Discovery lists a killed node for some 20 s more. Where just one has been heard for a while, it is alone.
-        """
-        heard = self._monitors if client is self._check else self._optimizers
-        when, count, since = self._servers.get(heard, (0.0, 0, math.inf))
-        now = time.monotonic()
-        if count != 1 or now - when > 0.5:
-            count = self.count_services(client.srv_name)
-            since = min(since, now) if count > 1 else math.inf
-            self._servers[heard] = (now, count, since)
-        return 1 if now - since > SILENCE and heard.count() == 1 else count
+    # -- topics ---------------------------------------------------------------------------
 
     def _set(self, state: int, message: str) -> None:
         """Change the status; published at once when it is another state, else by the timer."""
