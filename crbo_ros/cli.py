@@ -30,9 +30,7 @@ COMMANDS = {
     "inspect": Command("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "report": Command("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
     "export": Command("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
-    "monitor": Command(
-        "Look", "the live monitor window", "crbo_ros.commands.monitor", needs=("core", "sim", "gui"), ros=True
-    ),
+    "gui": Command("Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True),
     "train": Command(
         "Policies",
         "make an initial policy: train NAME",

@@ -28,8 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.core.gate import Gate
-from crbo_ros.core.records import (
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.protocol.gate import Gate
+from crbo_ros.protocol.records import (
     APPROVED,
     COMPLETED,
     FAILED,
@@ -41,10 +43,8 @@ from crbo_ros.core.records import (
     Verdict,
     new_uid,
 )
-from crbo_ros.core.spool import Spool
-from crbo_ros.core.types import theta_hash
-from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.ros_link import RosLink, no_poll
+from crbo_ros.protocol.spool import Spool
+from crbo_ros.ros.link import RosLink, no_poll
 
 Array = NDArray[np.float64]
 
@@ -124,7 +124,7 @@ class Client:
         self._spool = Spool(folder / f"{self.runner.strip('/').replace('/', '.')}.sqlite")
         self.link.open()
         from crbo_ros import msg
-        from crbo_ros.nodes import qos
+        from crbo_ros.ros import qos
 
         self._returns = self.link.node.create_publisher(msg.EpisodeReturn, self._name("episode_return"), qos.HISTORY)
         self._heartbeat = self.link.node.create_subscription(
@@ -190,27 +190,22 @@ class Client:
     def _approved(self, proposal: Any) -> Trial | None:
         """The trial once the monitor has approved it; None when it was vetoed (reported) or time ran out."""
         from crbo_ros import srv
-        from crbo_ros.nodes import convert
+        from crbo_ros.ros import convert
 
         assert self._spool is not None
         theta = np.array(proposal.theta, dtype=np.float64)
         while not self.quit.is_set():
-            if convert.to_seconds(proposal.expires) < time.time():
-                self._spool.new_request()
-                return None
             if self.gate.obstacle():
                 self.quit.wait(0.05)
                 continue
             request = srv.CheckRollout.Request(proposal=proposal, runner=self.runner, recent=self._recent)
-            verdict = convert.verdict_from_msg(self._call("CheckRollout", "check_rollout", request).verdict)
+            verdict = convert.from_message(self._call("CheckRollout", "check_rollout", request).verdict, Verdict)
             refusal = self.gate.refusal(
                 verdict, experiment_uid=proposal.experiment_uid, proposal_id=proposal.id,
                 theta_hash=theta_hash(theta), runner=self.runner, arrived=time.monotonic(),
             )  # fmt: skip
             if verdict.status == APPROVED and not refusal:
-                return Trial(
-                    proposal.id, theta, proposal.kind, proposal.predicted_mean, verdict.worst_case, verdict, self.gate
-                )
+                return Trial(proposal.id, theta, proposal.kind, proposal.mean, verdict.worst_case, verdict, self.gate)
             if verdict.status == REFUSED and (verdict.proposal_id, verdict.runner) == (proposal.id, self.runner):
                 self._report(proposal, verdict, VETOED, math.nan, verdict.reason)
                 return None
@@ -218,7 +213,7 @@ class Client:
         return None
 
     def _report(self, proposal: Any, verdict: Verdict, end: str, value: float, reason: str) -> None:
-        from crbo_ros.nodes import convert
+        from crbo_ros.ros import convert
 
         assert self._spool is not None
         episode = Episode(
@@ -235,7 +230,7 @@ class Client:
             stamp=time.time(),
         )
         self._spool.add(episode)
-        message = convert.episode_to_msg(episode)
+        message = convert.to_message(episode)
         self._returns.publish(message)
         if episode.counts:
             self._recent = [*self._recent[-2:], message]
@@ -243,11 +238,11 @@ class Client:
 
     def _hand_in(self) -> None:
         from crbo_ros import srv
-        from crbo_ros.nodes import convert
+        from crbo_ros.ros import convert
 
         assert self._spool is not None
         for episode in self._spool.pending():
-            request = srv.AcknowledgeEpisode.Request(episode=convert.episode_to_msg(episode))
+            request = srv.AcknowledgeEpisode.Request(episode=convert.to_message(episode))
             while True:
                 answer = self._call("AcknowledgeEpisode", "acknowledge_episode", request)
                 if answer.status != answer.RETRY:

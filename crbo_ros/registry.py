@@ -26,7 +26,7 @@ TASKS = {
     "arm": "crbo_ros.tasks.arm:Arm",
 }
 METHODS = {
-    "crbo": "crbo_ros.core.optimizer:Optimizer",
+    "crbo": "crbo_ros.core.crbo:CRBO",
     "bo": "crbo_ros.methods.bo:BO",
     "cma_es": "crbo_ros.methods.cma_es:CmaEs",
     "turbo": "crbo_ros.methods.turbo:Turbo",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from crbo_ros.core import Optimizer, Space
+from crbo_ros.core import CRBO, Space
 
 
 def episode(theta):
@@ -12,7 +12,7 @@ def episode(theta):
 
 
 space = Space([0.1, 0.01, 0.01, 0.001], [100.0, 100.0, 10.0, 1.0], log=[True] * 4, names=["kp", "ki", "kd", "delay"])
-optimizer = Optimizer(space, theta_0=[1.0, 0.1, 0.05, 0.2], gamma=0.5, seed=1)
+optimizer = CRBO(space, theta_0=[1.0, 0.1, 0.05, 0.2], gamma=0.5, seed=1)
 for _ in range(40):
     proposal = optimizer.ask()  # close to what is known: proposal.worst_case bounds how bad it may be
     optimizer.tell(proposal.id, episode(proposal.theta))  # or optimizer.fail(proposal.id, "why")

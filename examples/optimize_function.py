@@ -3,8 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from crbo_ros.core import Optimizer, Space
-from crbo_ros.core.confidence_region import ConfidenceRegion
+from crbo_ros.core import CRBO, Space
+from crbo_ros.core.region import ConfidenceRegion
 
 
 def episode(x, y):
@@ -13,7 +13,7 @@ def episode(x, y):
 
 
 space = Space([-1, -1], [1, 1])
-optimizer = Optimizer(space, theta_0=[-0.55, 0.0], seed=1)
+optimizer = CRBO(space, theta_0=[-0.55, 0.0], seed=1)
 figure = Figure(figsize=(12, 3.2), layout="constrained")
 axes = dict(zip((3, 10, 20, 50), figure.subplots(1, 4), strict=True))
 grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 120)] * 2), axis=-1).reshape(-1, 2)

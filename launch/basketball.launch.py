@@ -1,6 +1,6 @@
 """ros2 launch crbo_ros basketball.launch.py episodes:=110 seed:=1"""
 
-from crbo_ros.nodes.launching import describe
+from crbo_ros.bringup.launching import describe
 
 
 def generate_launch_description():

@@ -25,7 +25,7 @@ from crbo_ros.bench.sweep import machine, write_atomically
 from crbo_ros.bench.synthetic_functions import UNIT_HYPERPARAMETERS, within_model
 from crbo_ros.bench.tables import markdown
 from crbo_ros.bench.time import measure
-from crbo_ros.core import Optimizer, Space
+from crbo_ros.core import CRBO, Space
 from crbo_ros.core.kernels import squared_distances
 from crbo_ros.errors import MissingDependency
 from crbo_ros.registry import make_method
@@ -117,7 +117,7 @@ def timing(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 # -- inside -----------------------------------------------------------------------------------------------------------
 
 
-def excess(optimizer: Optimizer, theta: Any, gamma: float) -> float:
+def excess(optimizer: CRBO, theta: Any, gamma: float) -> float:
     """How far sigma_n(x) is above its limit, relative to it; from a dense solve over the surrogate's own data.
 
     The limit is sqrt(gamma^2 + (1 - gamma^2) v) sigma_f with v = sn2 / (sf2 + sn2), see core/confidence_region.
@@ -137,7 +137,7 @@ def inside_run(job: tuple[int, float, int, int]) -> dict[str, Any]:
     dim, gamma, seed, count = job
     rng = np.random.default_rng([dim, int(100 * gamma), seed])
     directions = rng.standard_normal((6, dim)) / np.sqrt(dim)
-    optimizer = Optimizer(Space(np.zeros(dim), np.ones(dim)), rng.uniform(0.0, 1.0, dim), seed=seed, gamma=gamma)
+    optimizer = CRBO(Space(np.zeros(dim), np.ones(dim)), rng.uniform(0.0, 1.0, dim), seed=seed, gamma=gamma)
     worst, checked, outside, polished = -1.0, 0, 0, 0
     while checked < count:
         proposal = optimizer.ask()

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from crbo_ros.bench.in_process import read_data_file, run_in_process
-from crbo_ros.core.types import theta_hash
-from crbo_ros.nodes.graph import graph
+from crbo_ros.bringup.graph import graph
+from crbo_ros.core.trial import theta_hash
 from crbo_ros.registry import make_task
 
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def one_round(args: argparse.Namespace, folder: Path, seed: int, kills_left: int, rng: np.random.Generator) -> dict:
     """One experiment under fire. Problems found, in words."""
-    from crbo_ros.nodes.processes import Graph
+    from crbo_ros.bringup.processes import Graph
 
     given = {"experiments_dir": str(folder), "experiment": "there", "seed": str(seed), "episodes": str(args.episodes)}
     specs = graph(args.task, {**given, "runners": str(args.runners), "j_min_drop": "inf"})

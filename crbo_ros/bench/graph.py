@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from crbo_ros.bench.in_process import read_data_file, run_in_process
-from crbo_ros.nodes.graph import graph
+from crbo_ros.bringup.graph import graph
 from crbo_ros.registry import make_task
 
 
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
 def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, float]:
     """(seconds from the first to the last episode, data, median seconds of a service call)."""
-    from crbo_ros.nodes.processes import Graph
-    from crbo_ros.nodes.watcher import Watcher
+    from crbo_ros.bringup.processes import Graph
+    from crbo_ros.view.watcher import Watcher
 
     given = {
         "experiments_dir": str(folder),

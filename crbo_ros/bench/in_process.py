@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from crbo_ros.core.experiment import DONE, Experiment
-from crbo_ros.core.monitor import SafetyMonitor
-from crbo_ros.core.records import APPROVED, Episode, new_uid
-from crbo_ros.core.spool import Spool
-from crbo_ros.core.store import ExperimentStore
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.protocol.monitor import SafetyMonitor
+from crbo_ros.protocol.optimizer import DONE, OptimizerServer
+from crbo_ros.protocol.records import APPROVED, Episode, new_uid
+from crbo_ros.protocol.spool import Spool
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_method
 from crbo_ros.tasks.base import Task
 
@@ -37,7 +37,7 @@ def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float
 def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> Run:
     """Propose, check, run, report: every write to disk that the nodes make is made here too."""
     settings = {"gamma": task.gamma} if method == "crbo" else {}
-    experiment = Experiment.open(
+    experiment = OptimizerServer.open(
         folder / "experiment.sqlite", name=folder.name, task=task.name, space=task.space, theta_0=task.theta_0,
         method=method, make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed,
         settings=settings, budget=episodes,

@@ -89,10 +89,10 @@ class _Values:
 def monitor_refresh(episodes: int) -> list[float]:
     """One more episode: taken in, and painted (offscreen)."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from crbo_ros.core.records import Episode
+    from crbo_ros.protocol.records import Episode
     from crbo_ros.rqt.qt import QtWidgets
-    from crbo_ros.rqt.values import Presence, Proposed, State
     from crbo_ros.rqt.widget import MonitorWidget
+    from crbo_ros.view.values import Presence, Proposed, State
 
     application = QtWidgets.QApplication.instance() or QtWidgets.QApplication(["crbo"])
     client, rng = _Values(), np.random.default_rng(0)

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 TASKS = ("basketball", "pendulum", "cartpole", "mountaincar", "furuta")
 # the exploration parameter of a method, and its value where the paper names none
 EXPLORATION = {"cma_es": ("sigma_0", 0.05), "turbo": ("length", 0.1), "local_bo": ("sigma_0", 0.05)}
-CRBO_MODULES = "optimizer proposal confidence_region hit_and_run sqp surrogate initial_design acquisition".split()
+CRBO_MODULES = "crbo search region hit_and_run sqp gaussian_process initial_design acquisition".split()
 KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box), signal and noise variance
 
 
@@ -141,7 +141,7 @@ def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) ->
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     text = repr((task_facts(problem)["fingerprint"], sorted(settings.items()), code_fingerprint(registry_name(method))))
     if registry_name(method) == "crbo":
-        from crbo_ros.core.presets import make_hyperparameters, make_settings
+        from crbo_ros.core.settings import make_hyperparameters, make_settings
 
         resolved = make_settings(settings)
         dim = int(problem[10:-1]) if problem.startswith("synthetic-") else task_facts(problem)["dim"]

@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crbo_ros.core.confidence_region import ConfidenceRegion
-    from crbo_ros.core.optimizer import Optimizer
+    from crbo_ros.core.crbo import CRBO
+    from crbo_ros.core.region import ConfidenceRegion
 
     function = synthetic_function(2, args.seed)
-    optimizer = Optimizer(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
+    optimizer = CRBO(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
     rng = np.random.default_rng(args.seed)
     stages = STAGES[:3] if args.quick else STAGES
     made, axes = figures.figure(len(stages), width=3.0)
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         optimizer.tell(proposal.id, function.observe(proposal.theta, rng))
         if n in stages:
             X, _ = optimizer.data()
-            twin = Optimizer(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
+            twin = CRBO(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
             twin.restore(optimizer.state())
             twin.ask()  # fits its model to all n returns
             compensate = twin.settings.compensate_noise

@@ -20,9 +20,9 @@ import numpy as np
 from crbo_ros.bench.figures import label
 from crbo_ros.bench.sweep import machine, write_atomically
 from crbo_ros.bench.tables import markdown
-from crbo_ros.core.ask_tell import AskTell, Trial
+from crbo_ros.core.method import Method, Trial
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import End, Proposal
+from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency
 from crbo_ros.registry import make_method
 
@@ -54,12 +54,12 @@ def objective(theta: np.ndarray, direction: np.ndarray) -> float:
     return float(np.tanh(3.0 * theta @ direction) - 0.2 * theta @ theta)
 
 
-def feed(method: AskTell, thetas: np.ndarray, values: np.ndarray) -> None:
+def feed(method: Method, thetas: np.ndarray, values: np.ndarray) -> None:
     """Make the method believe that it asked for thetas (n, d) and was told values (n,)."""
     for theta, value in zip(thetas, values, strict=True):
         id = len(method.trials)
         kind = "start" if id == 0 else "acquisition"
-        method.trials.append(Trial(Proposal(id, theta, kind), End.COMPLETED, float(value)))
+        method.trials.append(Trial(Proposal(id, theta, kind), TrialStatus.COMPLETED, float(value)))
         method._completed.append(id)
     if hasattr(method, "_members"):  # Local BO: the last ones are its current iteration
         method._members = list(range(len(values) - 10, len(values)))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.errors import InvalidInput
-from crbo_ros.plants.ros_config import read_config
+from crbo_ros.plants.ros.config import read_config
 
 NOISE_SEEDS = range(1000, 1020)
 
@@ -112,8 +112,8 @@ def brute_force(plant: Any, space: Any, points: int) -> tuple[np.ndarray, int]:
 
 def one(examples: Path, seed: int, episodes: int) -> dict[str, Any]:
     """One run on a fresh node."""
-    from crbo_ros.plants.ros_link import RosLink
-    from crbo_ros.plants.ros_parameters import read
+    from crbo_ros.plants.ros.parameters import read
+    from crbo_ros.ros.link import RosLink
 
     names = [parameter.name for parameter in read_config(examples / "pid.yaml").parameters]
     began = time.monotonic()
@@ -147,7 +147,7 @@ def one(examples: Path, seed: int, episodes: int) -> dict[str, Any]:
 
 
 def _returns(store_file: Path) -> list[float]:
-    from crbo_ros.core.store import ExperimentStore
+    from crbo_ros.protocol.store import ExperimentStore
 
     store = ExperimentStore(store_file)
     values = [episode.value for episode in store.episodes() if episode.counts]

@@ -25,7 +25,7 @@ OPTIONAL = (
     ("botorch", "method logei", "./crbo bench NAME installs it"),
     ("cma", "method cma_es", "./crbo bench NAME installs it"),
     ("stable_baselines3", "training of the gym agents", "./crbo train NAME installs it"),
-    ("PySide6", "./crbo monitor", "./crbo monitor installs it"),
+    ("PySide6", "./crbo gui", "./crbo gui installs it"),
     (
         "gym_brt",
         "plants qube_hardware, gym_brt_sim",
@@ -80,8 +80,8 @@ def check_ros() -> list[str]:
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
     print(f"ROS          {os.environ.get('ROS_DISTRO', '?')}, {rclpy.get_rmw_implementation_identifier()}")
-    from crbo_ros.nodes.graph import NodeSpec
-    from crbo_ros.nodes.processes import Graph
+    from crbo_ros.bringup.graph import NodeSpec
+    from crbo_ros.bringup.processes import Graph
 
     said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -48,14 +48,14 @@ def write_csv(record: Record, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     dim = record.experiment["dim"] if record.experiment else 0
     columns = "id kind outcome value bound worst_case worst_case_paper mean sigma gamma".split()
-    columns += "runner created stamp steps duration deadline_misses max_jitter episode_uid verdict_id reason".split()
+    columns += "runner created stamp steps duration deadline_misses max_lateness episode_uid verdict_id reason".split()
     rows = []
     for entry in record.entries:
         p, e = entry.proposal, entry.episode
         row = [p.id, p.kind, entry.outcome, entry.value, entry.bound, p.worst_case, p.worst_case_paper, p.mean]
         row += [p.sigma, p.gamma, entry.runner, entry.created]
         if e is not None:
-            row += [e.stamp, e.steps, e.duration, e.deadline_misses, e.max_jitter, e.episode_uid, e.verdict_id]
+            row += [e.stamp, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.episode_uid, e.verdict_id]
         else:
             row += [""] * 7
         rows.append([*row, entry.reason, *p.theta.tolist()])

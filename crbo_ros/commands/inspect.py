@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crbo_ros.report import Record
 
-FIGURES = ("gamma_in_force", "r0", "lengthscale", "signal_variance", "noise_variance", "lipschitz")
+FIGURES = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_variance", "lipschitz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from crbo_ros.bringup import graph
 from crbo_ros.errors import InvalidInput
-from crbo_ros.nodes import graph, parameters
+from crbo_ros.ros import parameters
 
 NODES = (("optimizer", "OPTIMIZER"), ("safety_monitor", "MONITOR"), ("episode_runner", "RUNNER"))
 SOURCES = Path(__file__).parents[1] / "nodes"
@@ -68,7 +69,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def calls(node: str) -> Iterator[tuple[str, str, str, str]]:
     """(verb, type, name, qos) for each create_* call of a node and of what all nodes share."""
-    for file in (f"{node}_node.py", "base.py"):
+    for file in (f"{node}.py", "base.py"):
         tree = ast.parse((SOURCES / file).read_text())
         loops = {
             id(inner): loop
@@ -114,7 +115,7 @@ def quality(source: str) -> str:
         return f"reliable, depth {source}"
     if not source:
         return ""
-    for node in ast.parse((SOURCES / "qos.py").read_text()).body:
+    for node in ast.parse((SOURCES.parent / "ros" / "qos.py").read_text()).body:
         if isinstance(node, ast.Assign) and f"qos.{ast.unparse(node.targets[0])}" == source:
             if not isinstance(node.value, ast.Call):
                 return "sensor data (best effort, depth 5)"

@@ -23,9 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.core.store import ExperimentStore, claim
-from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.nodes.graph import (
+from crbo_ros.bringup.graph import (
     ARGUMENTS,
     CONFIG,
     LOG_LEVEL,
@@ -36,6 +34,9 @@ from crbo_ros.nodes.graph import (
     graph,
     with_task_options,
 )
+from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.protocol.database import claim
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
@@ -70,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
-    from crbo_ros.nodes.processes import Graph
-    from crbo_ros.nodes.watcher import Watcher
+    from crbo_ros.bringup.processes import Graph
+    from crbo_ros.view.watcher import Watcher
 
     screen = Screen()
     interrupted = threading.Event()
@@ -188,14 +189,3 @@ class Screen:
                 print()
             elif self._status:
                 print(self._status, flush=True)
-
-
-def bar(done: int, total: int, width: int = 20) -> str:
-    """A bar of `width` characters."""
-    filled = round(width * done / total) if total else 0
-    return "█" * filled + "·" * (width - filled)
-
-
-def eta(seconds: float) -> str:
-    """Seconds as m:ss."""
-    return "--:--" if not math.isfinite(seconds) else f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,8 +1,8 @@
 """The algorithm: no ROS, no messages, no files but the store."""
 
-from crbo_ros.core.lipschitz import Bound, WorstCase
-from crbo_ros.core.optimizer import Optimizer
+from crbo_ros.core.bound import Bound, WorstCase
+from crbo_ros.core.crbo import CRBO
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.core.trial import Best, Proposal, TrialStatus
 
-__all__ = ["Best", "Bound", "End", "Optimizer", "Proposal", "Space", "WorstCase"]
+__all__ = ["CRBO", "Best", "Bound", "Proposal", "Space", "TrialStatus", "WorstCase"]

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crbo_ros.core.ask_tell import Trial
-from crbo_ros.core.lipschitz import Score
-from crbo_ros.core.surrogate import Outputs
-from crbo_ros.core.types import End, Proposal
+from crbo_ros.core.bound import Coverage
+from crbo_ros.core.gaussian_process import Standardizer
+from crbo_ros.core.method import Trial
+from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from crbo_ros.core.optimizer import Optimizer
+    from crbo_ros.core.crbo import CRBO
 
 NUMBERS = ("mean", "sigma", "worst_case", "worst_case_paper", "gamma")
 VERSION = 1
 
 
-def save(o: Optimizer) -> dict[str, Any]:
+def save(o: CRBO) -> dict[str, Any]:
     """A copy: later calls on the optimizer do not change it."""
     proposals = [trial.proposal for trial in o.trials]
     return {
@@ -49,7 +49,7 @@ def save(o: Optimizer) -> dict[str, Any]:
     }
 
 
-def load(o: Optimizer, state: dict[str, Any]) -> None:
+def load(o: CRBO, state: dict[str, Any]) -> None:
     """Into a freshly made optimizer with the same settings and seed."""
     for name, own in (("version", VERSION), ("dim", o.space.dim), ("seed", o.seed), ("preset", o.settings.preset)):
         if state.get(name) != own:
@@ -59,13 +59,13 @@ def load(o: Optimizer, state: dict[str, Any]) -> None:
     for i, theta in enumerate(np.asarray(state["thetas"])):
         numbers = dict(zip(NUMBERS, (float(v) for v in state["numbers"][i]), strict=True))
         proposal = Proposal(i, np.array(theta), state["kinds"][i], reason=state["proposal_reasons"][i], **numbers)
-        trials.append(Trial(proposal, End(state["ends"][i]), float(state["values"][i]), state["reasons"][i]))
+        trials.append(Trial(proposal, TrialStatus(state["ends"][i]), float(state["values"][i]), state["reasons"][i]))
     o.trials = trials
     o._completed = [int(i) for i in state["completed"]]
     o.gamma, o.j_min = state["gamma"], state["j_min"]
     o.caution, o.vetoes = state["caution"], state["vetoes"]
     o.veto_distance = math.inf if state["veto_distance"] is None else state["veto_distance"]
     held, count, held_paper, count_paper = state["score"]
-    o.score, o.score_paper = Score(held, count), Score(held_paper, count_paper)
-    o.outputs = Outputs(*state["outputs"])
+    o.score, o.score_paper = Coverage(held, count), Coverage(held_paper, count_paper)
+    o.outputs = Standardizer(*state["outputs"])
     o.figures = dict(state["figures"])

@@ -12,17 +12,17 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.confidence_region import ConfidenceRegion
-from crbo_ros.core.priors import Gamma, LogNormal
-from crbo_ros.core.proposal import Search, propose
+from crbo_ros.core.gaussian_process import CENTERINGS, Hyperparameters
+from crbo_ros.core.gp_method import GPMethod, check_number, default_n_init, latin_hypercube
+from crbo_ros.core.hyperparameters import Gamma, LogNormal
+from crbo_ros.core.region import ConfidenceRegion
+from crbo_ros.core.search import Search, propose
 from crbo_ros.core.space import Space
-from crbo_ros.core.surrogate import CENTERINGS, Hyperparameters
-from crbo_ros.core.types import Proposal
+from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import InvalidInput
-from crbo_ros.methods.modelled import Modelled, check_number, default_n_init, latin_hypercube
 
 
-class BO(Modelled):
+class BO(GPMethod):
     """Settings: beta, centering, n_init (theta_0 included), hyperparameters = (l, sf2, sn2) and fit = False to fix
     them.
 

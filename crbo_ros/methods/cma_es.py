@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.ask_tell import AskTell
+from crbo_ros.core.gp_method import check_number
+from crbo_ros.core.method import Method
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import End, Proposal
+from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency
-from crbo_ros.methods.modelled import check_number
 
 
-class CmaEs(AskTell):
+class CmaEs(Method):
     """Settings: sigma_0, initial standard deviation in the unit box; popsize (pycma's 4 + 3 ln d by default)."""
 
     name = "cma_es"
@@ -84,18 +84,18 @@ class CmaEs(AskTell):
         theta = self.space.from_unit(np.clip(np.asarray(x)[: self.space.dim], 0.0, 1.0))
         return Proposal(id, theta, kind, reason=reason)
 
-    def _on_end(self, id: int, end: End) -> None:
+    def _on_end(self, id: int, end: TrialStatus) -> None:
         """Tell pycma (which minimises) as soon as every member of the generation has ended."""
         if len(self._members) < len(self._solutions) or not self._members:
             return
         trials = [self.trials[i] for i in self._members]
-        if any(trial.end is End.PENDING for trial in trials):
+        if any(trial.end is TrialStatus.PENDING for trial in trials):
             return
-        values = [-trial.value for trial in trials if trial.end is End.COMPLETED]
+        values = [-trial.value for trial in trials if trial.end is TrialStatus.COMPLETED]
         if values:
             worst = max(values)
             self.strategy.tell(
-                self._solutions, [-trial.value if trial.end is End.COMPLETED else worst for trial in trials]
+                self._solutions, [-trial.value if trial.end is TrialStatus.COMPLETED else worst for trial in trials]
             )
         else:
             self.strategy.sigma *= 0.7

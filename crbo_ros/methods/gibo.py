@@ -23,18 +23,18 @@ from numpy.typing import ArrayLike
 from scipy.linalg import svd
 from scipy.special import ndtr
 
+from crbo_ros.core.gaussian_process import Hyperparameters
+from crbo_ros.core.gp_method import Array, GPMethod, check_number
+from crbo_ros.core.hyperparameters import Gamma, LogNormal
 from crbo_ros.core.kernels import squared_distances
-from crbo_ros.core.priors import Gamma, LogNormal
 from crbo_ros.core.space import Space
-from crbo_ros.core.surrogate import Hyperparameters
-from crbo_ros.core.types import End, Proposal
-from crbo_ros.methods.modelled import Array, Modelled, check_number
+from crbo_ros.core.trial import Proposal, TrialStatus
 
 RADII = (0.25, 0.5, 1.0)  # lengthscales
 CANDIDATES = 256
 
 
-class GIBO(Modelled):
+class GIBO(GPMethod):
     """Settings: alpha (probability of improvement at which to step), rate (step in lengthscales)."""
 
     name = "gibo"
@@ -114,10 +114,13 @@ class GIBO(Modelled):
         reduction = np.einsum("ij,ij->i", covariance, covariance) / variance
         return candidates[int(np.argmax(reduction))]
 
-    def _on_end(self, id: int, end: End) -> None:
-        if id == self._iterate and end in (End.VETOED, End.FAILED):  # back, and a shorter step next time
+    def _on_end(self, id: int, end: TrialStatus) -> None:
+        if id == self._iterate and end in (
+            TrialStatus.VETOED,
+            TrialStatus.FAILED,
+        ):  # back, and a shorter step next time
             self.current, self.factor = self.previous, 0.5 * self.factor
-        elif id == self._iterate and end is End.COMPLETED:
+        elif id == self._iterate and end is TrialStatus.COMPLETED:
             self.factor = min(1.0, 1.5 * self.factor)
 
     def report(self) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.presets import paper_hyperparameters
+from crbo_ros.core.gp_method import Array, GPMethod, check_number
+from crbo_ros.core.settings import paper_hyperparameters
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import End, Proposal
-from crbo_ros.methods.modelled import Array, Modelled, check_number
+from crbo_ros.core.trial import Proposal, TrialStatus
 
 GROUPS, GROUP = 20, 150  # of local points over which posteriors are drawn jointly
 DRAWS = 25  # from each group
@@ -68,7 +68,7 @@ def update(m: Array, S: Array, q_mean: Array, q_cov: Array, epsilon: float, beta
     return at(high)
 
 
-class LocalBO(Modelled):
+class LocalBO(GPMethod):
     """Settings: sigma_0 (initial standard deviation in the unit box), batch, epsilon (KL), beta (entropy reduction)."""
 
     name = "local_bo"
@@ -97,7 +97,7 @@ class LocalBO(Modelled):
 
     def _next(self, id: int) -> Proposal:
         if not self._queue:  # also when all of an iteration is out and nothing has come back: then a further one
-            done = [i for i in self._members if self.trials[i].end is End.COMPLETED]
+            done = [i for i in self._members if self.trials[i].end is TrialStatus.COMPLETED]
             self.fit()
             if done:
                 self._move(self.rng(1, id))

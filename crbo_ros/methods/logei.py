@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
+from crbo_ros.core.gp_method import Array, GPMethod, check_number, default_n_init
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import Best, End, Proposal
+from crbo_ros.core.trial import Best, Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency
-from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init
 
 
 def import_botorch() -> Any:
@@ -32,7 +32,7 @@ def import_botorch() -> Any:
     return botorch, torch
 
 
-class LogEI(Modelled):
+class LogEI(GPMethod):
     """Settings: n_init (theta_0 included), noisy, fit_iterations, restarts and raw_samples of the acquisition's search.
 
     The defaults are cheaper than BoTorch's own habits (10 restarts, 512 raw samples, fit_iterations 0: a fit from
@@ -106,7 +106,7 @@ class LogEI(Modelled):
 
         _, torch = import_botorch()
         X = model.train_inputs[0]
-        pending = self.ended(End.PENDING)
+        pending = self.ended(TrialStatus.PENDING)
         if self.noisy or len(pending):
             out = torch.as_tensor(pending) if len(pending) else None
             acquisition = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)

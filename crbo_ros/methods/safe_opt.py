@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
-from crbo_ros.core.priors import Gamma, LogNormal
+from crbo_ros.core.gaussian_process import Hyperparameters
+from crbo_ros.core.gp_method import Array, GPMethod, check_number
+from crbo_ros.core.hyperparameters import Gamma, LogNormal
 from crbo_ros.core.space import Space
-from crbo_ros.core.surrogate import Hyperparameters
-from crbo_ros.core.types import Proposal
+from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import InvalidInput
-from crbo_ros.methods.modelled import Array, Modelled, check_number
 
 MOST = 10
 SIDES = {1: 1001, 2: 71, 3: 19}  # points a side of the grid
 EXPANDERS = 32  # of the widest safe points, how many are tried as expanders
 
 
-class SafeOpt(Modelled):
+class SafeOpt(GPMethod):
     """Settings: j_min (default: 10 % of |J(theta_0)| below the first return), beta (width of the confidence interval),
     scale (typical spread of the returns; default: the first one's size)."""
 

@@ -24,18 +24,18 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 from scipy.stats import qmc
 
+from crbo_ros.core.gaussian_process import Hyperparameters
+from crbo_ros.core.gp_method import Array, GPMethod, check_number, default_n_init, latin_hypercube
 from crbo_ros.core.kernels import squared_distances
 from crbo_ros.core.space import Space
-from crbo_ros.core.surrogate import Hyperparameters
-from crbo_ros.core.types import End, Proposal
+from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import InvalidInput
-from crbo_ros.methods.modelled import Array, Modelled, check_number, default_n_init, latin_hypercube
 
 LONGEST, SHORTEST, SUCCESSES = 1.6, 0.5**7, 3
 FEATURES = 512  # drawn anew for every proposal, so that their error averages out
 
 
-class Turbo(Modelled):
+class Turbo(GPMethod):
     """Settings: length (l_0, initial side), n_init (theta_0 included), draw ("pathwise" or "joint")."""
 
     name = "turbo"
@@ -74,13 +74,13 @@ class Turbo(Modelled):
         """Completed ids of the current trust region, in the order of their returns."""
         return [i for i in self._completed if i >= self.first]
 
-    def _on_end(self, id: int, end: End) -> None:
+    def _on_end(self, id: int, end: TrialStatus) -> None:
         kind = self.trials[id].proposal.kind
-        if id < self.first or kind in ("start", "initial") or end is End.EXPIRED:
+        if id < self.first or kind in ("start", "initial") or end is TrialStatus.EXPIRED:
             return
         others = [self.trials[i].value for i in self.current() if i != id]
         best = max(others, default=-math.inf)
-        if end is End.COMPLETED and self.trials[id].value > best + 1e-3 * abs(best):
+        if end is TrialStatus.COMPLETED and self.trials[id].value > best + 1e-3 * abs(best):
             self.successes, self.failures = self.successes + 1, 0
         else:  # a refusal is a failure
             self.successes, self.failures = 0, self.failures + 1

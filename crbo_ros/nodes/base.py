@@ -24,11 +24,11 @@ from rclpy.signals import SignalHandlerOptions
 
 from crbo_ros.core.space import Space, Vector
 from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.nodes.executor import make_executor
-from crbo_ros.nodes.parameters import Parameter
-from crbo_ros.nodes.processes import PARENT
-from crbo_ros.nodes.worker import Worker, defer
+from crbo_ros.nodes import PARENT
 from crbo_ros.registry import make_task
+from crbo_ros.ros.executor import make_executor
+from crbo_ros.ros.parameters import Parameter
+from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rclpy.client import Client
 
-from crbo_ros.core.gate import Presence
 from crbo_ros.msg import RunnerStatus as Status
 from crbo_ros.nodes.base import ManagedNode
+from crbo_ros.protocol.gate import Presence
 
 SILENCE = 3.0  # s after which a server that says nothing was killed; the others speak once a second or more often
 

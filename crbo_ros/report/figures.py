@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.report.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
-from crbo_ros.report.record import Record
-from crbo_ros.report.scale import readable_range
+from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
+from crbo_ros.view.record import Record
+from crbo_ros.view.scale import readable_range
 
 HYPERPARAMETERS = {
     "lengthscale": "lengthscale (unit box)",
@@ -78,7 +78,7 @@ def draw_coverage(axes: Any, record: Record) -> None:
     ids, coverage = record.coverage()
     if len(ids):
         axes.plot(ids, coverage, color=COVERAGE, linewidth=1.4, label=f"coverage of the bound ({coverage[-1]:.3f})")
-    for key, style in (("gamma", ":"), ("gamma_in_force", "-")):
+    for key, style in (("gamma", ":"), ("gamma_effective", "-")):
         ids, values = record.figure(key)
         if len(ids):
             axes.step(ids, values, where="mid", color=GAMMA, linestyle=style, label=key.replace("_", " "))

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.core.types import End, theta_hash
+from crbo_ros.core.trial import TrialStatus, theta_hash
 from crbo_ros.errors import InvalidInput
-from crbo_ros.report.record import Entry, Record
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS
+from crbo_ros.view.record import Entry, Record
 
-OUTCOME_CODES = {"completed": 1, "terminated": 2, "stopped": 3, "failed": 4, "vetoed": 5}  # msg/EpisodeReturn
-STATUS_CODES = {"waiting": 0, "approved": 1, "vetoed": 2}  # msg/SafetyVerdict
 RUNNING, FINISHED = 1, 3  # msg/OptimizerState
 TOPICS = {
     "proposal": "Proposal",
@@ -31,7 +30,7 @@ BUILTIN = {
     "builtin_interfaces/Duration": "int32 sec\nuint32 nanosec\n",
 }
 FIGURES = (
-    "gamma gamma_in_force r0 lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage"
+    "gamma gamma_effective r0 lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage"
 ).split()
 
 Message = tuple[str, str, float, dict[str, Any]]  # topic, type, seconds, fields
@@ -71,8 +70,8 @@ def _proposal(entry: Entry, row: dict[str, Any]) -> dict[str, Any]:
     return {
         "stamp": stamp(entry.created), "experiment": row["name"], "experiment_uid": row["uid"], "id": p.id,
         "theta": p.theta.tolist(), "theta_hash": theta_hash(p.theta), "kind": p.kind, "reason": p.reason,
-        "predicted_mean": p.mean, "predicted_sigma": p.sigma, "worst_case": p.worst_case,
-        "worst_case_paper": p.worst_case_paper, "gamma": p.gamma, "expires": stamp(entry.expires),
+        "mean": p.mean, "sigma": p.sigma, "worst_case": p.worst_case,
+        "worst_case_paper": p.worst_case_paper, "gamma": p.gamma, "problem": "", "returns": 0, "lease": 0.0,
     }  # fmt: skip
 
 
@@ -83,9 +82,10 @@ def _verdict(entry: Entry, verdict: dict[str, Any], record: Record) -> dict[str,
     words = {key: verdict[key] for key in ("verdict_id", "monitor_uid", "runner", "lipschitz_source", "reason")}
     nearest = verdict["nearest_id"]
     return {
-        **words, **numbers, "status": STATUS_CODES.get(verdict["status"], 0), "threshold": threshold,
+        **words, **numbers, "status": VERDICTS.get(verdict["status"], 0), "threshold": threshold,
         "experiment_uid": record.experiment["uid"], "proposal_id": entry.id, "stamp": stamp(verdict["stamp"]),
-        "theta_hash": theta_hash(entry.proposal.theta), "valid_for": stamp(0.0),  # how long it was valid is not stored
+        "theta_hash": theta_hash(entry.proposal.theta), "valid_for": 0.0,  # not stored, nor are:
+        "nonce": "", "proof": "",
         "nearest_id": -1 if nearest is None else nearest,
     }  # fmt: skip
 
@@ -96,9 +96,9 @@ def _episode(entry: Entry, record: Record) -> dict[str, Any]:
     return {
         "stamp": stamp(e.stamp), "experiment_uid": e.experiment_uid, "proposal_id": e.proposal_id,
         "episode_uid": e.episode_uid, "runner": e.runner, "theta": e.theta.tolist(),
-        "outcome": OUTCOME_CODES[e.outcome], "value": e.value, "reason": e.reason, "verdict_id": e.verdict_id,
+        "outcome": OUTCOMES[e.outcome], "value": e.value, "reason": e.reason, "verdict_id": e.verdict_id,
         "predicted_worst_case": e.predicted_worst_case, "steps": e.steps, "duration": e.duration,
-        "deadline_misses": e.deadline_misses, "max_jitter": e.max_jitter,
+        "problem": e.problem, "deadline_misses": e.deadline_misses, "max_lateness": e.max_lateness,
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _states(record: Record) -> Iterator[Message]:
         if math.isfinite(entry.value):
             values.append(entry.value)
         else:
-            counts["vetoed" if entry.end is End.VETOED else "failed"] += 1
+            counts["vetoed" if entry.end is TrialStatus.VETOED else "failed"] += 1
         last = n == len(record.order)
         best = record.best if last else None
         figures = {key: _nan(entry.report.get(key)) for key in FIGURES}

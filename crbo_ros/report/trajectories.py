@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.report.record import Record
+from crbo_ros.view.record import Record
 
 SEEDS = (0,)
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from crbo_ros import __version__
 from crbo_ros.report.figures import PANELS, headline, overview, panel
-from crbo_ros.report.record import Record, read_record
 from crbo_ros.report.trajectories import Replay, replay
+from crbo_ros.view.record import Record, read_record
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 68em; margin: 2em auto;

@@ -20,14 +20,14 @@ from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
 from crbo_ros import msg, srv
-from crbo_ros.core.records import Episode, Verdict, new_uid
-from crbo_ros.nodes import convert, qos
-from crbo_ros.rqt.values import Answer, Heartbeat, Presence, Proposed, State, Status
+from crbo_ros.protocol.records import Episode, Verdict, new_uid
+from crbo_ros.ros import convert, qos
+from crbo_ros.view.values import Answer, Heartbeat, Presence, Proposed, State, Status
 
 TIMEOUT = 5.0  # s for a service to appear and to answer
 TRIGGERS = ("pause", "resume", "stop", "rearm")
 REVIEWS = ("approve", "reject")
-STATES = {code: word for word, code in convert.STATE_CODES.items()}
+STATES = {getattr(msg.OptimizerState, word.upper()): word for word in "running paused finished exhausted error".split()}
 RUNNER_STATES = {
     msg.RunnerStatus.IDLE: "idle",
     msg.RunnerStatus.WAITING: "waiting",
@@ -98,7 +98,7 @@ class RosClient:
         self._wake = self._node.create_guard_condition(lambda: None)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
-        self._thread = threading.Thread(target=self._work, name="crbo monitor", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="crbo gui", daemon=True)
         self._thread.start()
         return self
 
@@ -221,23 +221,23 @@ class RosClient:
 def state_of(m: msg.OptimizerState) -> State:
     return State(
         m.experiment, m.experiment_uid, m.task, m.method, STATES.get(m.state, f"code {m.state}"), m.message,
-        m.completed, m.budget, m.pending, m.best_id, m.best_mean, m.average_return, m.gamma_in_force, m.coverage,
+        m.completed, m.budget, m.pending, m.best_id, m.best_mean, m.average_return, m.gamma_effective, m.coverage,
     )  # fmt: skip
 
 
 def proposed_of(m: msg.Proposal) -> Proposed:
     return Proposed(
-        m.experiment_uid, m.id, m.theta_hash, m.kind, m.reason, m.predicted_mean, m.predicted_sigma, m.worst_case,
-        m.gamma, convert.to_seconds(m.expires),
+        m.experiment_uid, m.id, m.theta_hash, m.kind, m.reason, m.mean, m.sigma, m.worst_case,
+        m.gamma,
     )  # fmt: skip
 
 
 def verdict_of(m: msg.SafetyVerdict) -> Verdict:
-    return convert.verdict_from_msg(m)
+    return convert.from_message(m, Verdict)
 
 
 def episode_of(m: msg.EpisodeReturn) -> Episode:
-    return convert.episode_from_msg(m)
+    return convert.from_message(m, Episode)
 
 
 def heartbeat_of(m: msg.SafetyHeartbeat) -> Heartbeat:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.errors import MissingDependency
-from crbo_ros.report.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
-from crbo_ros.report.scale import readable_range
-from crbo_ros.rqt.model import Series
 from crbo_ros.rqt.qt import QtWidgets
+from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
+from crbo_ros.view.model import Series
+from crbo_ros.view.scale import readable_range
 
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
 MANY = 300  # episodes from which on strokes between bounds and returns would cover everything

@@ -11,7 +11,7 @@ from crbo_ros.rqt.widget import MonitorWidget
 
 
 class CrboMonitor(Plugin):
-    """Found by rqt through plugin.xml."""
+    """Candidate by rqt through plugin.xml."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)

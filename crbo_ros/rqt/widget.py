@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from crbo_ros.report.colors import OUTCOME_COLORS
-from crbo_ros.rqt.model import MonitorModel, Row, number
 from crbo_ros.rqt.plots import make_plots
 from crbo_ros.rqt.qt import Qt, QtCore, QtGui, QtWidgets
+from crbo_ros.view.colors import OUTCOME_COLORS
+from crbo_ros.view.model import MonitorModel, Row, number
 
 PERIOD = 100  # ms
 GREEN, RED, AMBER, GREY = "#1B7F4B", "#C2185B", "#B26A00", "#666666"

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk, slowed, to_rest
-from crbo_ros.plants.joint_trajectory import JointTrajectoryArm, Tolerance
-from crbo_ros.plants.ros_config import absolute_name, read_gamma, read_return
-from crbo_ros.plants.ros_episode import RosReturn
-from crbo_ros.plants.ros_link import Stopped
+from crbo_ros.plants.ros.config import absolute_name, read_gamma, read_return
+from crbo_ros.plants.ros.episode import RosReturn
+from crbo_ros.plants.ros.joint_trajectory import JointTrajectoryArm, Tolerance
+from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP
+from crbo_ros.ros.link import Stopped
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch
 from crbo_ros.yaml_section import Section, read_yaml
 

@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from crbo_ros import compiled
 from crbo_ros.core.space import Space
 from crbo_ros.plants.base import Plant
-from crbo_ros.plants.qube_model import PARAMETERS
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.model import PARAMETERS
+from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.policies.nn import NNPolicy
 from crbo_ros.registry import load
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
@@ -74,13 +74,13 @@ class Furuta(Task):
         if self.plant_name in PARAMETERS:
             plant = QubeSim(self.plant_name, **options)
         elif self.plant_name == "gym_brt_sim":
-            from crbo_ros.plants.gym_brt_sim import GymBrtSim
+            from crbo_ros.plants.qube.gym_brt import GymBrtSim
 
             plant = GymBrtSim(**options)
         elif self.plant_name not in self.plants:
             plant = load("plants", f"furuta.{self.plant_name}")(**options)
         else:
-            from crbo_ros.plants.qube_hardware import QubeHardware
+            from crbo_ros.plants.qube.hardware import QubeHardware
 
             return QubeHardware("gym_brt" if self.plant_name == "qube_hardware" else "pal", **options)
         if realtime:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.ros_config import read_config
-from crbo_ros.plants.ros_link import Stopped
-from crbo_ros.plants.ros_parameters import RosParameters
+from crbo_ros.plants.ros.config import read_config
+from crbo_ros.plants.ros.parameters import RosParameters
+from crbo_ros.ros.link import Stopped
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch
 
 Array = NDArray[np.float64]

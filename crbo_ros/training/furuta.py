@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.compiled import furuta_reference
-from crbo_ros.plants.qube_model import QubeParameters, linearise, nominal
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.model import QubeParameters, linearise, nominal
+from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.policies.nn import NNPolicy
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ import pytest
 
 from crbo_ros.bench.core import excess, inside_run, synthetic_run
 from crbo_ros.bench.synthetic_functions import LENGTHSCALE, PEAK, START_DISTANCE, within_model
-from crbo_ros.core import Optimizer
+from crbo_ros.core import CRBO
 from crbo_ros.core.kernels import KERNELS
 
 
@@ -40,7 +40,7 @@ def test_features_have_the_kernels_covariance(function):
 
 
 def test_excess_finds_a_point_outside_and_one_inside(function):
-    optimizer = Optimizer(function.space, function.theta_0)
+    optimizer = CRBO(function.space, function.theta_0)
     for _ in range(4):
         proposal = optimizer.ask()
         optimizer.tell(proposal.id, float(function(proposal.theta[None])[0]))

@@ -107,7 +107,7 @@ def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
     run = Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.5})
     name = run.file
     assert Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.6}).file != name
-    from crbo_ros.core import presets
+    from crbo_ros.core import settings as presets
 
     monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "default": {"beta": 1.5}})
     assert run.file != name

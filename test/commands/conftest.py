@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from crbo_ros.core.experiment import Experiment
-from crbo_ros.core.optimizer import Optimizer
-from crbo_ros.core.records import APPROVED, REFUSED, Episode, Verdict
+from crbo_ros.core.crbo import CRBO
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.protocol.optimizer import OptimizerServer
+from crbo_ros.protocol.records import APPROVED, REFUSED, Episode, Verdict
 from crbo_ros.registry import make_task
 
 VETO = "worst case -7 is below the threshold 0.1 (0.2 from proposal 0, L = 40, prior)"
@@ -39,9 +39,9 @@ def make_store(tmp_path):
         space = real.space if real else Space([-1.0, -1.0], [1.0, 1.0])
         theta_0 = real.theta_0 if real else np.array([0.2, 0.3])
         path = tmp_path / name / "experiment.sqlite"
-        experiment = Experiment.open(
+        experiment = OptimizerServer.open(
             path, name=name, task=task, space=space, theta_0=theta_0, method="crbo", seed=3,
-            make=lambda settings: Optimizer(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
+            make=lambda settings: CRBO(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
         )  # fmt: skip
         for i in range(episodes + pending):
             proposal = experiment.propose("runner", f"request {i}").proposal

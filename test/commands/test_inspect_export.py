@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crbo_ros import cli
-from crbo_ros.core.store import ExperimentStore
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.report import read_record
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from crbo_ros.commands import reference
-from crbo_ros.nodes import parameters
+from crbo_ros.ros import parameters
 
 ROOT = Path(__file__).parents[2]
 

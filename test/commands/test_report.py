@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crbo_ros import cli
-from crbo_ros.core.store import ExperimentStore
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.report import find_store, read_record, write_report
 from crbo_ros.report.trajectories import replay
 

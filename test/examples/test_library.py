@@ -47,7 +47,7 @@ def test_the_example_runs_and_improves_without_ros(bare):
 
 def test_tasks_that_need_ros_say_so_only_when_they_connect(bare):
     code = (
-        "from crbo_ros.plants.ros_link import RosLink\n"
+        "from crbo_ros.ros.link import RosLink\n"
         "from crbo_ros.errors import MissingDependency\n"
         "try:\n    RosLink('x').open()\nexcept MissingDependency as error:\n    print(error)"
     )

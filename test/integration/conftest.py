@@ -82,8 +82,8 @@ def start(domain, tmp_path_factory):
 @pytest.fixture(scope="module")
 def values(domain):
     """values(node, names): what a node's parameters are now."""
-    from crbo_ros.plants.ros_link import RosLink
-    from crbo_ros.plants.ros_parameters import read
+    from crbo_ros.plants.ros.parameters import read
+    from crbo_ros.ros.link import RosLink
 
     link = RosLink("look")
     link.open()

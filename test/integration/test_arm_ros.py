@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("rclpy")
 
 from crbo_ros.errors import MissingDependency, PlantError
-from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk
-from crbo_ros.plants.joint_trajectory import JointTrajectoryArm, Tolerance
-from crbo_ros.plants.ros_link import RosLink, Stopped
-from crbo_ros.plants.ros_parameters import write
+from crbo_ros.plants.ros.joint_trajectory import JointTrajectoryArm, Tolerance
+from crbo_ros.plants.ros.parameters import write
+from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk
 from crbo_ros.registry import make_task
+from crbo_ros.ros.link import RosLink, Stopped
 
 pytestmark = pytest.mark.ros
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -164,7 +164,7 @@ def test_an_action_without_control_msgs_says_what_to_install(node):
 @pytest.mark.slow
 def test_a_killed_runner_leaves_the_arm_held(node, start):
     code = (
-        "from crbo_ros.plants.joint_trajectory import *\n"
+        "from crbo_ros.plants.ros.joint_trajectory import *\n"
         f"arm = JointTrajectoryArm(ArmLimits({JOINTS}, [-9, -9], [9, 9], [9, 9])); arm.connect()\n"
         "arm.move_to([0.0, 0.6], 0.5); print('moving', flush=True)\n"
         "arm.execute(minimum_jerk(arm.position(), [3.0, 3.0], 60.0))"

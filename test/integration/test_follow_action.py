@@ -10,10 +10,10 @@ pytest.importorskip("rclpy")
 pytest.importorskip("control_msgs")
 
 from crbo_ros.errors import PlantError
-from crbo_ros.plants.arm_limits import ArmLimits, minimum_jerk
-from crbo_ros.plants.joint_trajectory import JointTrajectoryArm
-from crbo_ros.plants.ros_link import RosLink, Stopped
-from crbo_ros.plants.ros_parameters import write
+from crbo_ros.plants.ros.joint_trajectory import JointTrajectoryArm
+from crbo_ros.plants.ros.parameters import write
+from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk
+from crbo_ros.ros.link import RosLink, Stopped
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 LIMITS = ArmLimits(("shoulder", "elbow"), [-1.0, -0.5], [2.5, 3.0], [8.0, 8.0])

@@ -249,7 +249,7 @@ def service(domain):
     """service(name): a Trigger's message."""
     from std_srvs.srv import Trigger
 
-    from crbo_ros.plants.ros_link import RosLink
+    from crbo_ros.ros.link import RosLink
 
     link = RosLink("trigger")
     link.open()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import End
+from crbo_ros.core.trial import TrialStatus
 from crbo_ros.errors import InvalidInput
 from crbo_ros.registry import make_method, names
 
@@ -97,7 +97,7 @@ def test_several_proposals_can_be_out_at_once_and_return_in_any_order(name):
         method.tell(proposal.id, bowl(proposal.theta))
     drive(method, 3)
     assert method.n == 12
-    assert all(trial.end is End.COMPLETED for trial in method.trials)
+    assert all(trial.end is TrialStatus.COMPLETED for trial in method.trials)
 
 
 @pytest.mark.parametrize("name", ["bo", "turbo", "gibo"])

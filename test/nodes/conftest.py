@@ -43,8 +43,8 @@ def peer(domain):
 @pytest.fixture
 def toy_graph(domain, tmp_path):
     """toy_graph(episodes=5, toy={...}, monitor={...}, ...) -> a Graph that is not entered yet, with a .ledger."""
-    from crbo_ros.nodes.graph import NodeSpec
-    from crbo_ros.nodes.processes import Graph
+    from crbo_ros.bringup.graph import NodeSpec
+    from crbo_ros.bringup.processes import Graph
 
     config = tmp_path / "toy.yaml"
     config.write_text("/**:\n  ros__parameters:\n    task: toy\n")

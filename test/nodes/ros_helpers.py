@@ -79,7 +79,7 @@ class Ledger:
 
 
 def open_store(graph):
-    from crbo_ros.core.store import ExperimentStore
+    from crbo_ros.protocol.store import ExperimentStore
 
     return ExperimentStore(graph.folder / "experiment.sqlite")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ros_helpers import finished, open_store, wait_until
 
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
 
 
 def ask(peer, request_id="q", runner="r", **fields):
@@ -36,7 +36,7 @@ def result(proposal, **change):
 
 def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(toy_graph, peer):
     from crbo_ros.msg import EpisodeReturn
-    from crbo_ros.nodes import qos
+    from crbo_ros.ros import qos
     from crbo_ros.srv import AcknowledgeEpisode
 
     graph = toy_graph(only=("optimizer",))
@@ -92,7 +92,7 @@ def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
             answer = verdict(theta, hash, uid)
             assert answer.status == SafetyVerdict.VETOED
             assert answer.reason.startswith(field)
-            assert answer.valid_for.sec == answer.valid_for.nanosec == 0
+            assert answer.valid_for == 0.0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer
 @pytest.mark.slow
 def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer):
     def spoil(verdict):
-        verdict.valid_for.sec, verdict.valid_for.nanosec = 0, 0
+        verdict.valid_for = 0.0
 
     impostor(peer, spoil)
     graph = toy_graph(only=("optimizer", "episode_runner"))
@@ -128,10 +128,9 @@ def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_
 
 def impostor(peer, spoil):
     """A monitor of the test's own that approves everything, after `spoil` has had its way with the verdict."""
-    from builtin_interfaces.msg import Duration
 
     from crbo_ros.msg import SafetyHeartbeat, SafetyVerdict
-    from crbo_ros.nodes import qos
+    from crbo_ros.ros import qos
     from crbo_ros.srv import CheckRollout
 
     heartbeat = peer.publisher(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
@@ -142,7 +141,7 @@ def impostor(peer, spoil):
         response.verdict = SafetyVerdict(
             status=SafetyVerdict.APPROVED, verdict_id="v", monitor_uid="impostor",
             experiment_uid=request.proposal.experiment_uid, proposal_id=request.proposal.id,
-            theta_hash=request.proposal.theta_hash, runner=request.runner, valid_for=Duration(sec=5),
+            theta_hash=request.proposal.theta_hash, runner=request.runner, valid_for=5.0,
         )  # fmt: skip
         spoil(response.verdict)
         return response

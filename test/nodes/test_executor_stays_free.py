@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from ros_helpers import wait_until
 
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def in_process(domain):
     import rclpy
 
     from crbo_ros.nodes.base import _spin
-    from crbo_ros.nodes.executor import make_executor
+    from crbo_ros.ros.executor import make_executor
 
     ends = []
 
@@ -46,8 +46,8 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     from std_srvs.srv import Trigger
 
     from crbo_ros.msg import Proposal, SafetyHeartbeat
-    from crbo_ros.nodes import qos
-    from crbo_ros.nodes.safety_monitor_node import SafetyMonitorNode
+    from crbo_ros.nodes.safety_monitor import SafetyMonitorNode
+    from crbo_ros.ros import qos
     from crbo_ros.srv import CheckRollout
 
     beats = []
@@ -91,7 +91,7 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
 
 def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
     """Timer, stop and rearm beat from two threads; here one is held up between reading and publishing."""
-    from crbo_ros.nodes.safety_monitor_node import SafetyMonitorNode
+    from crbo_ros.nodes.safety_monitor import SafetyMonitorNode
 
     node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path})
     assert node.begin()
@@ -124,8 +124,8 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
     from rclpy import executors
     from std_srvs.srv import Trigger
 
-    from crbo_ros.nodes.executor import LeanExecutor
-    from crbo_ros.nodes.worker import Worker, defer
+    from crbo_ros.ros.executor import LeanExecutor
+    from crbo_ros.ros.worker import Worker, defer
 
     release, errors = threading.Event(), []
 
@@ -157,7 +157,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
 
 
 def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
-    from crbo_ros.nodes.worker import Worker
+    from crbo_ros.ros.worker import Worker
 
     done, errors = [], []
     worker = Worker("test", errors.append)
@@ -175,7 +175,7 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
     """The middleware's error is played: as the next test shows it to be, or unwrapped by an rclpy that looks for it."""
     import contextlib
 
-    from crbo_ros.nodes.worker import TRIES, Worker, defer
+    from crbo_ros.ros.worker import TRIES, Worker, defer
 
     sent, refused, errors = [], [], []
 
@@ -213,8 +213,8 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
     from rclpy.qos import DurabilityPolicy, QoSProfile
     from std_srvs.srv import SetBool
 
-    from crbo_ros.nodes import worker
-    from crbo_ros.nodes.worker import Worker, defer
+    from crbo_ros.ros import worker
+    from crbo_ros.ros.worker import Worker, defer
 
     asked, unheard, warned, errors, reached = [], [], [], [], threading.Event()
     monkeypatch.setattr(worker, "get_logger", lambda name: SimpleNamespace(warning=warned.append))
@@ -253,7 +253,7 @@ def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process,
     from std_msgs.msg import String
     from std_srvs.srv import Trigger
 
-    from crbo_ros.nodes.executor import LeanExecutor
+    from crbo_ros.ros.executor import LeanExecutor
 
     node = in_process(lambda: rclpy.create_node("changing"))
     assert isinstance(node.executor, LeanExecutor)
@@ -315,7 +315,7 @@ def test_the_executor_follows_simulated_time_and_uses_no_time_of_its_own_when_id
 def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain, monkeypatch):
     import rclpy
 
-    from crbo_ros.nodes import executor
+    from crbo_ros.ros import executor
 
     rclpy.init(domain_id=domain)
     try:

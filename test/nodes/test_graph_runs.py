@@ -7,7 +7,7 @@ import time
 import pytest
 from ros_helpers import finished, open_store, wait_until
 
-from crbo_ros.core.types import End
+from crbo_ros.core.trial import TrialStatus
 
 
 def run_to_end(graph, timeout=60.0):
@@ -107,7 +107,7 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy
             peer.call(Trigger, "rearm")
     assert sorted(latencies)[1] < 0.01 + 0.05, latencies  # the median: this machine is not a real-time one
     store = open_store(graph)
-    assert store.proposals()[0].end is End.FAILED
+    assert store.proposals()[0].end is TrialStatus.FAILED
     assert store.episodes()[0].outcome == "stopped"
 
 
@@ -163,7 +163,7 @@ def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
 @pytest.mark.slow
 def test_an_idle_optimizer_gives_a_sign_of_life_every_second(toy_graph, peer):
     from crbo_ros.msg import OptimizerState
-    from crbo_ros.nodes import qos
+    from crbo_ros.ros import qos
 
     states = peer.listen(OptimizerState, "optimizer_state", qos.LATCHED)
     with toy_graph(only=("optimizer",)):
@@ -198,7 +198,7 @@ def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph,
         wait_until(lambda: graph.ledger.lines("end"), 10, "the approved rollout")
         reject = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
         wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 10)
-        wait_until(lambda: open_store(graph).proposal(1).end is End.VETOED, 10, "the veto")
+        wait_until(lambda: open_store(graph).proposal(1).end is TrialStatus.VETOED, 10, "the veto")
         assert len(graph.ledger.lines("start")) == 1
         assert "looks odd" in open_store(graph).proposal(1).end_reason
         assert not peer.call(ReviewProposal, "review_proposal", proposal_id=7, approve=True).accepted
@@ -210,7 +210,7 @@ def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_en
     codes = run_to_end(graph, 90)
     store = open_store(graph)
     ends = [row.end for row in store.proposals()]
-    assert End.VETOED in ends
+    assert TrialStatus.VETOED in ends
     assert codes["episode_runner"] == 0
     assert sum("proposals were vetoed: with L" in line for line in graph.said) == 1, "the hint is given once"
     assert any("vetoed" in line for line in graph.said if "done" in line) or store.episodes()[-1].counts

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ros_helpers import finished, open_store, wait_until
 
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import types
 
 import numpy as np
 
-from crbo_ros.plants.qube_model import QubeParameters, stand_in
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.model import QubeParameters, stand_in
+from crbo_ros.plants.qube.simulation import QubeSim
 
 TICK = 2.0 * math.pi / 2048.0
 

@@ -14,7 +14,7 @@ from fake_qube import FakeCard, install_gym_brt, install_pal
 
 from crbo_ros.compiled import wrap
 from crbo_ros.errors import InvalidInput, MissingDependency, PlantError, UnknownName
-from crbo_ros.plants.qube_hardware import QubeHardware
+from crbo_ros.plants.qube.hardware import QubeHardware
 from crbo_ros.registry import make_task
 
 RNG = np.random.default_rng(0)
@@ -231,7 +231,7 @@ def test_a_signal_in_mid_episode_ends_in_zero_volts(number, tmp_path):
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import numpy as np, pytest
         from fake_qube import FakeCard, install_pal
-        from crbo_ros.plants.qube_hardware import QubeHardware
+        from crbo_ros.plants.qube.hardware import QubeHardware
 
         card = FakeCard()
         with pytest.MonkeyPatch.context() as patch:

@@ -7,8 +7,8 @@ import pytest
 
 from crbo_ros.compiled import qube_acceleration, qube_integrate
 from crbo_ros.errors import InvalidInput, PlantError, UnknownName
-from crbo_ros.plants.qube_model import energy, linearise, nominal, stand_in
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.model import energy, linearise, nominal, stand_in
+from crbo_ros.plants.qube.simulation import QubeSim
 
 SWINGING = np.array([0.3, 2.0, 1.0, -3.0])
 

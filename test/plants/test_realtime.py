@@ -8,7 +8,7 @@ import pytest
 from fake_qube import FakeClock
 
 from crbo_ros.errors import PlantError
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.plants.realtime import Paced, Pacer, Worker
 
 

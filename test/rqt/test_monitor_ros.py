@@ -124,7 +124,7 @@ def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_firs
 
 
 def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(open_monitor, toy_graph, until, press):
-    from crbo_ros.report.colors import OUTCOME_COLORS
+    from crbo_ros.view.colors import OUTCOME_COLORS
 
     with (graph := toy_graph(episodes=5, monitor={"require_operator": True})):
         widget = open_monitor()

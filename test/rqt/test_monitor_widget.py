@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from crbo_ros.core.records import Episode, Verdict
-from crbo_ros.report.colors import OUTCOME_COLORS
-from crbo_ros.rqt.values import Answer, Heartbeat, Presence, Proposed, State
+from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.view.colors import OUTCOME_COLORS
+from crbo_ros.view.values import Answer, Heartbeat, Presence, Proposed, State
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Presence("/furuta", True, True, True, ("/furuta", "/other"))

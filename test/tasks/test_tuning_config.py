@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.plants.ros_config import AGGREGATES, ReturnConfig, field_value, read_config
+from crbo_ros.plants.ros.config import AGGREGATES, ReturnConfig, field_value, read_config
 from crbo_ros.registry import make_task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.cli import main
-from crbo_ros.plants.qube_model import linearise, nominal
+from crbo_ros.plants.qube.model import linearise, nominal
 from crbo_ros.policies.nn import NNPolicy
 from crbo_ros.tasks.furuta import Furuta
 from crbo_ros.training.furuta import demonstrate, lqr

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from crbo_ros.core.space import Space
-from crbo_ros.core.types import theta_hash
+from crbo_ros.core.trial import theta_hash
 from crbo_ros.tasks.base import COMPLETED, FAILED, STOPPED, Outcome, Task
 
 RATE = 100.0  # Hz

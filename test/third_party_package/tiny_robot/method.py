@@ -1,10 +1,10 @@
 """A method: a random step from the best so far."""
 
-from crbo_ros.core.ask_tell import AskTell
-from crbo_ros.core.types import Proposal
+from crbo_ros.core.method import Method
+from crbo_ros.core.trial import Proposal
 
 
-class CoinToss(AskTell):
+class CoinToss(Method):
     name = "coin_toss"
 
     def __init__(self, space, theta_0, *, seed=0, step=0.1):

@@ -1,7 +1,7 @@
 """A plant for a task of crbo_ros: the simulated Qube with a counter, in place of one with another driver."""
 
 from crbo_ros.plants.base import Plant
-from crbo_ros.plants.qube_sim import QubeSim
+from crbo_ros.plants.qube.simulation import QubeSim
 
 
 class TinyQube(Plant):

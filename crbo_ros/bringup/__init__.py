@@ -1,0 +1,1 @@
+"""The graph as a description, and how it is started and ended."""

@@ -1,0 +1,167 @@
+"""What every method shares: ids, end states, the data set, and a state that saves and loads.
+
+A method is deterministic: its proposals depend on its settings, its seed and the sequence of calls, and on
+nothing else. So the sequence of calls *is* its state; `state()` returns it and `restore()` replays it. A
+method for which replaying is too slow (CRBO's own optimizer) overrides both with a snapshot.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from crbo_ros.core.space import Space
+from crbo_ros.core.trial import LARGEST, Best, Proposal, TrialStatus
+from crbo_ros.errors import InvalidInput
+
+
+@dataclass
+class Trial:
+    """A proposal and what became of it."""
+
+    proposal: Proposal
+    end: TrialStatus = TrialStatus.PENDING
+    value: float = math.nan
+    reason: str = ""
+
+
+class Method(ABC):
+    """Base of all methods. Subclasses implement `_propose` and may override `_on_end` and `best`."""
+
+    name = "method"
+
+    def __init__(self, space: Space, theta_0: ArrayLike, *, seed: int = 0) -> None:
+        self.space = space
+        self.theta_0 = space.check(theta_0, "theta_0")
+        self.seed = int(seed)
+        self.trials: list[Trial] = []
+        self._completed: list[int] = []  # ids in the order in which their returns came
+        self._log: list[list[Any]] = []
+
+    # -- the flat verbs ---------------------------------------------------------------------------
+
+    def ask(self) -> Proposal:
+        """The next policy to try. Asking again before telling gives a different one."""
+        proposal = self._propose(len(self.trials))
+        self.trials.append(Trial(proposal))
+        self._log.append(["ask"])
+        return proposal
+
+    def tell(self, id: int, value: float) -> None:
+        """The return of proposal `id`. Refused (InvalidInput, nothing changed) unless finite and pending."""
+        trial = self._pending_trial(id)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"value: {value!r} is not a number") from None
+        if not math.isfinite(number):
+            raise InvalidInput(f"value: the return of proposal {id} is {number}; it must be finite")
+        if abs(number) > LARGEST:
+            raise InvalidInput(f"value: the return of proposal {id} is {number:g}; at most {LARGEST:g} is accepted")
+        trial.value = number
+        self._end(id, TrialStatus.COMPLETED, "")
+        self._log.append(["tell", int(id), number])
+
+    def veto(self, id: int, reason: str = "") -> None:
+        """Proposal `id` was refused before it ran."""
+        self._close(id, TrialStatus.VETOED, reason)
+
+    def fail(self, id: int, reason: str = "") -> None:
+        """Proposal `id` gave no usable return."""
+        self._close(id, TrialStatus.FAILED, reason)
+
+    def expire(self, id: int, reason: str = "") -> None:
+        """Nobody reported back on proposal `id` in time."""
+        self._close(id, TrialStatus.EXPIRED, reason)
+
+    def best(self) -> Best | None:
+        """The policy to recommend, or None before the first return. Here: the best observed one."""
+        if not self._completed:
+            return None
+        id = max(self._completed, key=lambda i: self.trials[i].value)
+        trial = self.trials[id]
+        return Best(id, trial.proposal.theta, trial.value, math.nan, trial.value)
+
+    def report(self) -> dict[str, Any]:
+        """Figures for people (gamma, lengthscale, ...); keys differ by method."""
+        return {}
+
+    # -- data -------------------------------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """Number of completed episodes."""
+        return len(self._completed)
+
+    @property
+    def pending(self) -> list[int]:
+        """Ids of the proposals that have not ended."""
+        return [i for i, trial in enumerate(self.trials) if trial.end is TrialStatus.PENDING]
+
+    def data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(X, y): evaluated points in the unit box, shape (n, d), and their returns, shape (n,)."""
+        thetas = [self.trials[i].proposal.theta for i in self._completed]
+        X = self.space.to_unit(np.array(thetas).reshape(self.n, self.space.dim))
+        return X, np.array([self.trials[i].value for i in self._completed])
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to carry on bit for bit: JSON values and NumPy arrays."""
+        return {"method": self.name, "log": [list(entry) for entry in self._log]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Bring a freshly made method (same settings and seed) to `state`."""
+        self.check_state(state)
+        for verb, *args in state["log"]:
+            getattr(self, verb)(*args)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        if self.trials:
+            raise InvalidInput("state: restore needs a freshly made method")
+        if state.get("method") != self.name:
+            raise InvalidInput(f"state: saved by method {state.get('method')!r}, this is {self.name!r}")
+
+    # -- for subclasses ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _propose(self, id: int) -> Proposal:
+        """Make proposal number `id` (0 is theta_0 by convention, kind "start")."""
+
+    def _on_end(self, id: int, end: TrialStatus) -> None:  # noqa: B027  (most methods have no books)
+        """Called after trial `id` has ended, for methods that keep their own books."""
+
+    def rng(self, *key: int) -> np.random.Generator:
+        """The generator for one purpose: a function of seed and key alone, so that no state need be kept."""
+        return np.random.default_rng([self.seed & 0xFFFFFFFF, *key])
+
+    def _close(self, id: int, end: TrialStatus, reason: str) -> None:
+        self._pending_trial(id)
+        self._end(id, end, reason)
+        self._log.append(
+            [
+                {TrialStatus.VETOED: "veto", TrialStatus.FAILED: "fail", TrialStatus.EXPIRED: "expire"}[end],
+                int(id),
+                reason,
+            ]
+        )
+
+    def _end(self, id: int, end: TrialStatus, reason: str) -> None:
+        trial = self.trials[id]
+        trial.end, trial.reason = end, reason
+        if end is TrialStatus.COMPLETED:
+            self._completed.append(int(id))
+        self._on_end(int(id), end)
+
+    def _pending_trial(self, id: int) -> Trial:
+        if isinstance(id, bool) or not isinstance(id, (int, np.integer)) or not 0 <= id < len(self.trials):
+            raise InvalidInput(f"id: no proposal has the id {id!r}")
+        trial = self.trials[int(id)]
+        if trial.end is not TrialStatus.PENDING:
+            raise InvalidInput(f"id: proposal {id} has already ended ({trial.end.value})")
+        return trial

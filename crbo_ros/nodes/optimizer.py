@@ -1,0 +1,331 @@
+"""The optimizer: owns the data set, answers propose_policy, takes in how proposals ended. Theta in, return out."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from typing import Any
+
+from std_srvs.srv import Trigger
+
+from crbo_ros import msg, srv
+from crbo_ros.core.trial import LARGEST
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.nodes import base
+from crbo_ros.protocol.optimizer import (
+    ACCEPTED,
+    DONE,
+    DUPLICATE,
+    ERROR,
+    EXHAUSTED,
+    FINISHED,
+    OK,
+    PAUSED,
+    REFUSED,
+    RETRY,
+    RUNNING,
+    WAIT,
+    Answer,
+    OptimizerServer,
+)
+from crbo_ros.protocol.records import Episode, Offer, Verdict
+from crbo_ros.registry import make_method
+from crbo_ros.ros import convert, parameters, qos
+from crbo_ros.ros.worker import defer
+
+ANSWERS = {
+    OK: srv.ProposePolicy.Response.OK,
+    WAIT: srv.ProposePolicy.Response.WAIT,
+    DONE: srv.ProposePolicy.Response.DONE,
+    REFUSED: srv.ProposePolicy.Response.REFUSED,
+}
+RECEIPTS = {
+    ACCEPTED: srv.AcknowledgeEpisode.Response.ACCEPTED,
+    DUPLICATE: srv.AcknowledgeEpisode.Response.DUPLICATE,
+    REFUSED: srv.AcknowledgeEpisode.Response.REFUSED,
+    RETRY: srv.AcknowledgeEpisode.Response.RETRY,
+}
+STATES = {word: getattr(msg.OptimizerState, word.upper()) for word in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
+FIGURES = (
+    "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
+    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds"
+).split()
+
+
+class OptimizerNode(base.ManagedNode):
+    """Translates between messages and protocol.optimizer.OptimizerServer."""
+
+    PARAMETERS = parameters.OPTIMIZER
+
+    def __init__(self) -> None:
+        super().__init__("optimizer")
+        self.experiment: OptimizerServer | None = None
+        self._changed = threading.Event()
+        self._newest: msg.OptimizerState | None = None  # state while an experiment is open
+        self._telling = threading.Lock()  # what is told last is the newest
+        # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
+        self._worker = self.make_worker("thinking")
+        self._ticking = self._preparing = False  # whether such a job is in the queue
+        defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
+        defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
+        defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
+        for name in ("pause", "resume", "finish"):
+            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker)
+        for name in ("set_parameters", "set_parameters_atomically"):
+            defer(self.own_service(name), self._worker)
+        self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
+        self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
+        self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
+        self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
+        self.create_timer(0.2, self._tick)
+        self.create_timer(1.0, self._repeat_state)
+
+    # -- lifecycle ----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        space, theta_0, task_gamma = self.problem()
+        method, seed = self.value("method"), self.value("seed")
+        settings = base.parse_json(self.value("settings"), "settings")
+        if method == "crbo":
+            settings.setdefault("gamma", self.value("gamma") or task_gamma)
+            if math.isfinite(self.value("j_min")):
+                settings.setdefault("j_min", self.value("j_min"))
+
+        def make(stored: dict[str, Any]) -> Any:
+            try:
+                return make_method(method, space, theta_0, seed=seed, **stored)
+            except TypeError as error:
+                raise InvalidInput(f"parameter settings: {error}") from None
+
+        self.experiment = OptimizerServer.open(
+            self.folder() / "experiment.sqlite",
+            name=self.value("experiment"),
+            task=self.value("task"),
+            space=space,
+            theta_0=theta_0,
+            method=method,
+            make=make,
+            seed=seed,
+            settings=settings,
+            resume=self.value("resume"),
+            budget=self.value("episodes"),
+            expiry=self.value("expiry"),
+        )
+        if self.experiment.state == FINISHED:
+            self.experiment.set_budget(self.value("episodes"))  # a larger budget lets it go on
+        n = self.experiment.method.n
+        self.get_logger().info(
+            f"experiment {self.experiment.name!r}: {method}, {space.dim} parameters, "
+            + (f"carries on after {n} episodes" if n else "new")
+            + f", in {self.folder()}"
+        )
+        self._changed.set()
+
+    def close(self) -> None:
+        if self.experiment is not None:
+            experiment, self.experiment = self.experiment, None
+            self._publish_state(experiment)
+            self._newest = None
+            self._write_best(experiment)
+            experiment.close()
+
+    def _write_best(self, experiment: OptimizerServer) -> None:
+        """best.json beside the store: the recommended policy, for whoever wants to use it."""
+        best = experiment.best()
+        if best is None:
+            return
+        fields = {"experiment": experiment.name, "task": experiment.task, "id": best.id, "mean": best.mean}
+        fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
+        file = self.folder() / "best.json"
+        try:
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(fields, indent=1))
+            part.replace(file)
+        except OSError as error:
+            self.get_logger().error(f"best.json not written: {error}")
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        if self.experiment is None:
+            return
+        if "episodes" in changes:
+            self.experiment.set_budget(changes["episodes"])
+        # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf is lower than any return.
+        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
+        if "j_min" in changes:
+            wanted["j_min"] = max(changes["j_min"], -LARGEST)
+        if wanted:
+            self.experiment.configure(**wanted)
+        self._changed.set()
+
+    def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
+        experiment = self.experiment
+        if experiment is None:
+            return base.WARN, "not configured", {}
+        values = {"state": experiment.state, "completed": experiment.method.n, "pending": len(experiment.pending)}
+        level = base.OK if experiment.state in ("running", "finished") else base.WARN
+        return level, experiment.message or experiment.state, values
+
+    # -- services -----------------------------------------------------------------------------------
+
+    def _propose(self, request: Any, response: Any) -> Any:
+        experiment = self.experiment
+        if experiment is None or not self.active:
+            response.status, response.reason, response.retry_after = response.WAIT, "the optimizer is not active", 0.5
+            return response
+        try:
+            answer = experiment.propose(request.runner, request.request_id, request.experiment_uid)
+        except StoreError as error:
+            answer = Answer(WAIT, str(error), 1.0, alarm=True)
+        response.status, response.reason = ANSWERS[answer.status], answer.reason
+        response.retry_after = answer.retry_after
+        response.proposal.experiment, response.proposal.experiment_uid = experiment.name, experiment.uid
+        if answer.proposal is not None:
+            offer = Offer.of(
+                answer.proposal, experiment=experiment.name, experiment_uid=experiment.uid, problem="",
+                returns=experiment.method.n, lease=answer.lease, stamp=time.time(),
+            )  # fmt: skip
+            response.proposal = convert.to_message(offer)
+            if answer.status == OK:
+                self._proposal.publish(response.proposal)
+        if answer.status == REFUSED:
+            self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
+        elif answer.alarm:
+            self.get_logger().error(answer.reason)
+        self._changed.set()
+        return response
+
+    def _acknowledge(self, request: Any, response: Any) -> Any:
+        response.status, response.reason = self._take_in(request.episode)
+        if not self._preparing:  # one at a time: two would put each other off for ever
+            self._preparing = True
+            self._worker.submit(self._prepare)  # after the answer has gone
+        return response
+
+    def _prepare(self) -> None:
+        """Begin with the next proposal while the runner is still busy with the acknowledgement."""
+        if not self._worker.idle:  # first those who wait
+            self._worker.submit(self._prepare)
+            return
+        self._preparing = False
+        experiment = self.experiment
+        if experiment is not None and self.active:
+            try:
+                experiment.prepare()
+            except StoreError as error:
+                self.get_logger().error(str(error))
+
+    def _on_return(self, message: msg.EpisodeReturn) -> None:
+        self._worker.submit(lambda: self._take_in_topic(message))
+
+    def _take_in_topic(self, message: msg.EpisodeReturn) -> None:
+        experiment = self.experiment
+        if experiment is None or message.experiment_uid != experiment.uid or experiment.knows(message.episode_uid):
+            return
+        self._take_in(message)
+
+    def _take_in(self, message: msg.EpisodeReturn) -> tuple[int, str]:
+        experiment = self.experiment
+        if experiment is None:
+            return RECEIPTS[RETRY], "the optimizer is not configured"
+        status, reason = experiment.acknowledge(convert.from_message(message, Episode))
+        if status in (REFUSED, RETRY):
+            self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+        self._changed.set()
+        return RECEIPTS[status], reason
+
+    def _on_verdict(self, message: msg.SafetyVerdict) -> None:
+        self._worker.submit(lambda: self._keep_verdict(message))
+
+    def _keep_verdict(self, message: msg.SafetyVerdict) -> None:
+        experiment = self.experiment
+        if experiment is not None and message.status != msg.SafetyVerdict.WAITING:
+            try:
+                experiment.add_verdict(convert.from_message(message, Verdict))
+            except StoreError as error:
+                self.get_logger().warning(f"verdict not recorded: {error}")
+
+    def _get_best(self, request: Any, response: Any) -> Any:
+        experiment = self.experiment
+        best = experiment.best() if experiment is not None else None
+        if experiment is None or best is None:
+            response.reason = "no episode has been completed yet"
+            return response
+        response.available, response.experiment_uid, response.proposal_id = True, experiment.uid, best.id
+        response.theta, response.mean, response.sigma = best.theta.tolist(), best.mean, best.sigma
+        response.observed = best.observed
+        return response
+
+    def _trigger(self, name: str) -> Any:
+        def call(request: Any, response: Any) -> Any:
+            experiment = self.experiment
+            if experiment is None:
+                response.success, response.message = False, "the optimizer is not configured"
+                return response
+            try:
+                response.success, response.message = getattr(experiment, name)()
+            except StoreError as error:
+                response.success, response.message = False, str(error)
+            self.get_logger().info(f"{name}: {response.message}")
+            self._changed.set()
+            return response
+
+        return call
+
+    # -- state --------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if not self._ticking:  # one at a time, however long the worker is busy
+            self._ticking = True
+            self._worker.submit(self._look_after)
+
+    def _look_after(self) -> None:
+        self._ticking = False
+        experiment = self.experiment
+        if experiment is None:
+            return
+        try:
+            expired = experiment.expire_due()
+        except StoreError as error:
+            self.get_logger().error(str(error), throttle_duration_sec=5.0)
+            return
+        if expired:
+            self.get_logger().warning(f"expired: proposals {expired}")
+            self._changed.set()
+        if self._changed.is_set():
+            self._changed.clear()
+            self._publish_state(experiment)
+
+    def _publish_state(self, experiment: OptimizerServer) -> None:
+        summary = experiment.summary()
+        message = msg.OptimizerState(
+            stamp=self.get_clock().now().to_msg(),
+            experiment=experiment.name,
+            experiment_uid=experiment.uid,
+            task=experiment.task,
+            method=experiment.method.name,
+            state=STATES[summary["state"]],
+            message=summary["message"] or summary.get("region_state", ""),
+            dim=experiment.method.space.dim,
+            budget=experiment.budget,
+        )
+        for name in FIGURES:
+            setattr(message, name, summary.get(name, math.nan))
+        best = summary["best"]
+        message.best_id = -1 if best is None else best.id
+        message.best_mean = math.nan if best is None else best.mean
+        message.best_observed = math.nan if best is None else best.observed
+        with self._telling:
+            self._newest = message
+            self._state.publish(message)
+
+    def _repeat_state(self) -> None:
+        """A sign of life, by the executor: it comes however long the worker computes."""
+        with self._telling:
+            if self._newest is not None:
+                self._state.publish(self._newest)
+
+
+def main() -> int:
+    return base.run_node(OptimizerNode)

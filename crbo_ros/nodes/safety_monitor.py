@@ -1,0 +1,236 @@
+"""The safety monitor: independent of the optimizer, refuses rollouts whose worst case is too low, and can stop one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from std_srvs.srv import Trigger
+
+from crbo_ros import msg, srv
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.nodes import base
+from crbo_ros.protocol.monitor import SafetyMonitor
+from crbo_ros.protocol.records import WAITING, Episode, Verdict
+from crbo_ros.ros import convert, parameters, qos
+from crbo_ros.ros.worker import defer
+
+
+class SafetyMonitorNode(base.ManagedNode):
+    """Translates between messages and core.monitor.SafetyMonitor. Silent (no heartbeat) unless active: fails safe."""
+
+    PARAMETERS = parameters.MONITOR
+
+    def __init__(self) -> None:
+        super().__init__("safety_monitor")
+        self.monitor: SafetyMonitor | None = None
+        self._sequence = 0
+        self._beating = threading.Lock()
+        self._warned, self._hint = False, ""
+        self._last_word: tuple[int, str, str] | None = None
+        # Thinking may take long; the operator's words do not wait for it, and heartbeats wait for neither.
+        self._thinking, urgent = self.make_worker("thinking"), self.make_worker("operator")
+        defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._thinking)
+        defer(self.create_service(srv.ReviewProposal, "review_proposal", self._review), urgent)
+        defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold)
+        defer(self.create_service(Trigger, "rearm", self._rearm), urgent, at_once=self._count_holds)
+        self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
+        self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+        self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
+        self.create_timer(1.0 / self.value("heartbeat_rate"), self._beat)
+
+    def open(self) -> None:
+        space, theta_0, _ = self.problem()
+        self.monitor = SafetyMonitor(
+            space,
+            theta_0,
+            self.folder() / "monitor.sqlite",
+            j_min=self.value("j_min"),
+            j_min_drop=self.value("j_min_drop"),
+            lipschitz=self.value("lipschitz") or None,
+            scale=self.value("return_scale") or None,
+            require_operator=self.value("require_operator"),
+            valid_for=self.value("valid_for"),
+        )
+        held = f", HELD: {self.monitor.stopped} (call rearm)" if self.monitor.stopped else ""
+        self.get_logger().info(f"knows {self.monitor.n} returns{held}")
+
+    def close(self) -> None:
+        if self.monitor is not None:
+            monitor, self.monitor = self.monitor, None
+            monitor.close()
+
+    def apply(self, changes: dict[str, Any]) -> None:
+        for name in ("j_min", "j_min_drop", "require_operator"):
+            if name in changes and self.monitor is not None:
+                setattr(self.monitor, name, changes[name])
+
+    def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            return base.ERROR, "not active: nothing may move", {}
+        values = {
+            "armed": not monitor.stopped,
+            "returns": monitor.n,
+            "approved": monitor.approved,
+            "vetoed": monitor.vetoed,
+            "waiting": monitor.waiting,
+            "threshold": monitor.threshold,
+            "coverage": monitor.score.coverage,
+        }
+        if monitor.stopped:
+            return base.ERROR, f"held: {monitor.stopped}", values
+        if monitor.score.coverage < self.value("coverage_warning"):
+            return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
+        if self._hint:
+            return base.WARN, self._hint, values
+        return base.OK, "armed", values
+
+    # -- services -----------------------------------------------------------------------------------
+
+    def _check(self, request: Any, response: Any) -> Any:
+        proposal = request.proposal
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            verdict = Verdict(
+                WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner,
+                "the safety monitor is not active", "",
+            )  # fmt: skip
+        else:
+            try:
+                for episode in request.recent:
+                    self._take_in(episode)
+                verdict = monitor.check(
+                    experiment_uid=proposal.experiment_uid,
+                    proposal_id=proposal.id,
+                    theta=list(proposal.theta),
+                    hash=proposal.theta_hash,
+                    runner=request.runner,
+                )
+            except StoreError as error:  # an approval that cannot be written down is none
+                self.get_logger().error(str(error))
+                verdict = Verdict(
+                    WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner, str(error),
+                    monitor.uid,
+                )  # fmt: skip
+        response.verdict = convert.to_message(verdict)
+        # WAITING is repeated at every question; once is enough for those who listen (and keep a history).
+        word = (verdict.proposal_id, verdict.status, verdict.reason)
+        if verdict.status != WAITING or word != self._last_word:
+            self._verdict.publish(response.verdict)
+            if verdict.status == WAITING:
+                self.get_logger().info(f"proposal {proposal.id}: {verdict.reason}")
+        self._last_word = word
+        if verdict.status == "vetoed":
+            self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")
+        hint = monitor.hint() if monitor is not None else ""
+        if hint and not self._hint:
+            self.get_logger().warning(hint)
+        self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's thinking
+        return response
+
+    def _review(self, request: Any, response: Any) -> Any:
+        monitor = self.monitor
+        if monitor is None:
+            response.reason = "the safety monitor is not configured"
+            return response
+        try:
+            response.accepted, response.reason = monitor.review(
+                request.proposal_id, request.theta_hash, request.approve, request.comment
+            )
+        except StoreError as error:  # a word that cannot be written down was not given
+            response.reason = str(error)
+        return response
+
+    def _hold(self, request: Any) -> SafetyMonitor | None:
+        """Stop, as soon as the call arrives; _stop writes it down."""
+        monitor = self.monitor
+        if monitor is not None:
+            monitor.hold("stop was called")
+            self._beat()  # does not wait for the timer
+        return monitor
+
+    def _stop(self, request: Any, response: Any, monitor: SafetyMonitor | None) -> Any:
+        if monitor is None:
+            response.success, response.message = True, "not configured: nothing moves anyway"
+            return response
+        response.success, response.message = True, "held until rearm"
+        try:
+            monitor.keep_hold()
+        except StoreError as error:
+            response.message += f", but not across a restart: {error}"
+        self.get_logger().warning(f"stop: everything is {response.message}")
+        return response
+
+    def _count_holds(self, request: Any) -> int:
+        """How often it had been told to hold when the call arrived: a stop after that wins."""
+        return 0 if self.monitor is None else self.monitor.holds
+
+    def _rearm(self, request: Any, response: Any, holds: int) -> Any:
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            response.success, response.message = False, "the safety monitor is not active"
+            return response
+        try:
+            armed = monitor.rearm(holds)
+        except StoreError as error:
+            response.success, response.message = False, str(error)
+            return response
+        if not armed:
+            response.success, response.message = False, "stop was called meanwhile"
+            return response
+        self._beat()
+        self.get_logger().info("armed")
+        response.success, response.message = True, "armed"
+        return response
+
+    # -- topics -------------------------------------------------------------------------------------
+
+    def _on_return(self, message: msg.EpisodeReturn) -> None:
+        self._thinking.submit(lambda: self._learn(message))
+
+    def _learn(self, message: msg.EpisodeReturn) -> None:
+        """Take a return in and, if nobody waits, think about it: the next question comes soon."""
+        self._take_in(message)
+        monitor = self.monitor
+        if monitor is not None and self.active and self._thinking.idle:
+            monitor.think()
+
+    def _take_in(self, message: msg.EpisodeReturn) -> None:
+        monitor = self.monitor
+        if monitor is None or monitor.knows(message.episode_uid):
+            return
+        try:
+            monitor.add_return(convert.from_message(message, Episode))
+        except (InvalidInput, StoreError) as error:
+            self.get_logger().warning(f"return of proposal {message.proposal_id} not taken in: {error}")
+            return
+        low = monitor.score.coverage < self.value("coverage_warning")
+        if low and not self._warned:
+            self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
+        self._warned = low
+
+    def _beat(self) -> None:
+        monitor = self.monitor
+        if monitor is None or not self.active:
+            return
+        with self._beating:  # two threads beat: an "armed" read before a stop must not be published after it
+            self._sequence += 1
+            stopped = monitor.stopped
+            self._heartbeat.publish(
+                msg.SafetyHeartbeat(
+                    stamp=self.get_clock().now().to_msg(),
+                    monitor_uid=monitor.uid,
+                    experiment_uid=monitor.experiment_uid,
+                    sequence=self._sequence,
+                    armed=not stopped,
+                    reason=stopped,
+                    coverage=monitor.score.coverage,
+                    approved=monitor.approved,
+                    vetoed=monitor.vetoed,
+                )
+            )
+
+
+def main() -> int:
+    return base.run_node(SafetyMonitorNode)

@@ -1,0 +1,187 @@
+"""An episode on somebody else's nodes: started by a service, an action goal or nothing, ended by its answer or by time.
+
+The return comes from a topic's field (aggregated over the episode), from the start's answer, or from another service.
+Shared by the tuning task (parameters of any node) and the arm task (an arm behind ros2_control).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.plants.ros.config import Call, EpisodeConfig, ReturnConfig, field_value
+from crbo_ros.ros.link import DISCOVERY, Poll, RosLink, fill, interface, no_poll
+
+SUCCEEDED = 4  # action_msgs/msg/GoalStatus
+
+
+class RosReturn:
+    """Collects the return of one episode."""
+
+    def __init__(self, link: RosLink, config: ReturnConfig) -> None:
+        self.link, self.config = link, config
+        self._lock = threading.Lock()
+        self._collecting, self._samples, self._problem = False, [], ""
+
+    def connect(self) -> None:
+        """Subscribe; PlantError for an unknown type or field."""
+        config = self.config
+        if config.service is not None:
+            message_of(config.service, "Request")
+            self.link.client(config.service.type, config.service.name)
+        if not config.topic:
+            return
+        from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+        reliability = ReliabilityPolicy.BEST_EFFORT if config.best_effort else ReliabilityPolicy.RELIABLE
+        self._subscription = self.link.node.create_subscription(
+            interface(config.type), config.topic, self._on_message, QoSProfile(depth=1000, reliability=reliability)
+        )
+        if not self.link.wait(lambda: self.link.node.count_publishers(config.topic) > 0, DISCOVERY):
+            raise PlantError(f"nobody publishes the return's topic {config.topic}; is its node running?")
+
+    def _on_message(self, message: Any) -> None:
+        with self._lock:
+            if not self._collecting:
+                return
+            try:
+                self._samples.append(field_value(message, self.config.field))
+            except InvalidInput as error:
+                self._problem = f"topic {self.config.topic}: {error}"
+
+    def begin(self) -> None:
+        with self._lock:
+            self._collecting, self._samples, self._problem = True, [], ""
+
+    def _count(self) -> int:
+        with self._lock:
+            return len(self._samples) + bool(self._problem)
+
+    def end(self, answer: Any, timeout: float, poll: Poll) -> float:
+        """The return. `answer`: what the start gave."""
+        config = self.config
+        if config.topic:
+            # What was published just before the end may still be on its way.
+            self.link.wait(lambda: False, config.settle, poll)
+            if not self.link.wait(lambda: self._count() > 0, timeout, poll):
+                raise PlantError(
+                    f"no message on {config.topic} during the episode, nor within {timeout:g} s after it "
+                    "(a publisher that is best effort needs `reliability: best_effort`)"
+                )
+            with self._lock:
+                self._collecting = False
+                samples, problem = list(self._samples), self._problem
+            if problem:
+                raise PlantError(problem)
+            return config.value(samples)
+        if config.service is not None:
+            call = config.service
+            answer = self.link.call(call.type, call.name, message_of(call, "Request"), timeout, poll)
+        try:
+            return config.value([field_value(answer, config.field)])
+        except InvalidInput as error:
+            raise PlantError(
+                f"the answer of {config.service.name if config.service else 'the start'}: {error}"
+            ) from None
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._collecting = False
+
+
+class RosEpisode:
+    """Starts and ends episodes as an EpisodeConfig says."""
+
+    def __init__(self, link: RosLink, config: EpisodeConfig) -> None:
+        self.link, self.config = link, config
+        self._action: Any = None
+        self._goal: Any = None
+
+    def connect(self) -> None:
+        """Check types and requests, and wait for the services; PlantError names what is missing."""
+        start, stop = self.config.start, self.config.stop
+        for call in (start, stop):
+            if call is not None:
+                message_of(call, "Goal" if call.kind == "action" else "Request")
+        if stop is not None:
+            self.link.ready(stop.type, stop.name)
+        if start is None:
+            return
+        if start.kind == "service":
+            self.link.ready(start.type, start.name)
+            return
+        from rclpy.action import ActionClient
+
+        self._action = ActionClient(self.link.node, interface(start.type), start.name)
+        if not self.link.wait(self._action.server_is_ready, DISCOVERY):
+            raise PlantError(f"nobody offers the action {start.name} ({start.type}); is its node running?")
+
+    def run(self, poll: Poll) -> tuple[Any, float]:
+        """One episode: (the start's answer or result, s it took). Stopped or PlantError: `stop` must follow."""
+        config, link = self.config, self.link
+        link.wait(lambda: False, config.delay, poll)
+        poll()
+        began = time.monotonic()
+        answer = None
+        if config.start is not None:
+            answer = self._service(poll) if config.start.kind == "service" else self._run_action(poll)
+        if config.seconds is not None and (config.start is None or config.start.kind == "service"):
+            link.wait(lambda: False, config.seconds, poll)
+        return answer, time.monotonic() - began
+
+    def _service(self, poll: Poll) -> Any:
+        call = self.config.start
+        assert call is not None
+        answer = self.link.call(call.type, call.name, message_of(call, "Request"), self.config.timeout, poll)
+        if getattr(answer, "success", True) is False:  # as in Trigger and SetBool
+            raise PlantError(f"{call.name} refused: {getattr(answer, 'message', '') or 'success is false'}")
+        return answer
+
+    def _run_action(self, poll: Poll) -> Any:
+        call, config, link = self.config.start, self.config, self.link
+        assert call is not None
+        handle = link.finished(self._action.send_goal_async(message_of(call, "Goal")), config.timeout, call.name, poll)
+        if not handle.accepted:
+            raise PlantError(f"the action {call.name} refused the goal")
+        self._goal = handle
+        result = handle.get_result_async()
+        if config.seconds is not None:  # it runs for a fixed time and is then cancelled
+            link.wait(result.done, config.seconds, poll)
+            if not result.done():
+                self._cancel()
+            answer = link.finished(result, config.timeout, f"the action {call.name}", poll)
+        else:
+            answer = link.finished(result, config.timeout, f"the action {call.name}", poll)
+            if answer.status != SUCCEEDED:
+                raise PlantError(f"the action {call.name} ended with status {answer.status} (not SUCCEEDED)")
+        self._goal = None
+        return answer.result
+
+    def _cancel(self) -> None:
+        goal, self._goal = self._goal, None
+        if goal is not None:
+            self.link.finished(goal.cancel_goal_async(), 2.0, "cancelling the goal")
+
+    def close(self) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action.destroy()
+
+    def stop(self) -> None:
+        """Cancel the goal that is under way and call the stop service. PlantError if that did not work."""
+        self._cancel()
+        call = self.config.stop
+        if call is not None:
+            answer = self.link.call(call.type, call.name, message_of(call, "Request"), 5.0, no_poll, discovery=2.0)
+            if getattr(answer, "success", True) is False:
+                raise PlantError(f"{call.name} refused: {getattr(answer, 'message', '')}")
+
+
+def message_of(call: Call, part: str) -> Any:
+    """The request or goal of a call, filled."""
+    try:
+        return fill(getattr(interface(call.type), part)(), call.request)
+    except InvalidInput as error:
+        raise PlantError(f"{call.kind} {call.name}: {'goal' if part == 'Goal' else 'request'}: {error}") from None

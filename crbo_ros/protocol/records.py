@@ -1,0 +1,137 @@
+"""What the processes tell each other, without ROS: verdicts and episodes. docs/PROTOCOL.md says how they are used."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+import numpy as np
+
+from crbo_ros.core.space import Vector
+from crbo_ros.core.trial import NAN, Proposal, theta_hash
+
+# How an episode ended, with the numbers of msg/EpisodeReturn. The words are tasks.base.Outcome.end's, and two for
+# episodes that never ran: the monitor refused the proposal, or the runner gave it back by no fault of its own.
+COMPLETED, TERMINATED, STOPPED, FAILED = "completed", "terminated", "stopped", "failed"
+VETOED, RETURNED = "vetoed", "returned"
+OUTCOMES = {COMPLETED: 1, TERMINATED: 2, STOPPED: 3, FAILED: 4, VETOED: 5, RETURNED: 6}
+COUNTING = (COMPLETED, TERMINATED)  # those whose return enters the data set
+
+# Status of a verdict, with the numbers of msg/SafetyVerdict.
+WAITING, APPROVED, REFUSED = "waiting", "approved", "vetoed"
+VERDICTS = {WAITING: 0, APPROVED: 1, REFUSED: 2}
+AT_OPERATOR = "waits for the operator"  # how the reason of a verdict begins that only a person can end
+
+
+def new_uid() -> str:
+    """A unique id."""
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A proposal on its way to a runner. Fields as in msg/Proposal."""
+
+    experiment: str
+    experiment_uid: str
+    problem: str
+    id: int
+    theta: Vector
+    theta_hash: str
+    kind: str
+    reason: str = ""
+    mean: float = NAN
+    sigma: float = NAN
+    worst_case: float = NAN
+    worst_case_paper: float = NAN
+    gamma: float = NAN
+    returns: int = 0  # how many returns the optimizer knew when it made this
+    lease: float = 0.0  # s from the question on
+    stamp: float = 0.0
+
+    @staticmethod
+    def of(proposal: Proposal, **fields: Any) -> Offer:
+        """The proposal with what the message says beside it."""
+        own = {name: getattr(proposal, name) for name in (f.name for f in dataclass_fields(proposal))}
+        return Offer(**own, theta_hash=theta_hash(proposal.theta), **fields)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """How one proposal ended. Fields as in msg/EpisodeReturn."""
+
+    episode_uid: str
+    experiment_uid: str
+    proposal_id: int
+    runner: str
+    theta: Vector
+    outcome: str
+    value: float = NAN
+    reason: str = ""
+    verdict_id: str = ""
+    predicted_worst_case: float = NAN
+    steps: int = 0
+    duration: float = 0.0
+    deadline_misses: int = 0
+    max_lateness: float = 0.0
+    stamp: float = 0.0
+    problem: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its return enters the data set."""
+        return self.outcome in COUNTING
+
+    def to_json(self) -> str:
+        """As one line of JSON; theta and value survive bit for bit (Python writes the shortest exact float)."""
+        fields = asdict(self)
+        fields["theta"] = self.theta.tolist()
+        return json.dumps(fields)
+
+    @staticmethod
+    def from_json(text: str) -> Episode:
+        fields: dict[str, Any] = json.loads(text)
+        fields["theta"] = np.array(fields["theta"], dtype=np.float64)
+        return Episode(**fields)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The monitor's answer for one proposal. Fields as in msg/SafetyVerdict."""
+
+    status: str  # waiting | approved | vetoed
+    experiment_uid: str
+    proposal_id: int
+    theta_hash: str
+    runner: str
+    reason: str
+    monitor_uid: str
+    verdict_id: str = field(default_factory=new_uid)
+    stamp: float = 0.0
+    valid_for: float = 0.0  # s from the question on
+    worst_case: float = NAN
+    threshold: float = -math.inf
+    nearest_id: int = -1
+    distance: float = NAN
+    lipschitz: float = NAN
+    lipschitz_source: str = ""
+    nonce: str = ""
+    proof: str = ""
+
+    def signed(self, key: str) -> Verdict:
+        """With the proof that it comes from a holder of the key; as it is where there is none."""
+        return replace(self, proof=self._mac(key)) if key else self
+
+    def proven(self, key: str) -> bool:
+        """Whether it comes from a holder of the key. Without a key nobody can tell, and it is taken at its word."""
+        return not key or hmac.compare_digest(self.proof, self._mac(key))
+
+    def _mac(self, key: str) -> str:
+        told = (self.status, self.verdict_id, self.monitor_uid, self.experiment_uid, self.proposal_id, self.theta_hash)
+        text = json.dumps([*told, self.runner, self.nonce, self.valid_for])
+        return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()

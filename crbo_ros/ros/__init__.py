@@ -1,0 +1,1 @@
+"""rclpy for everybody: links, calls, conversions, parameters. No decisions are made here."""

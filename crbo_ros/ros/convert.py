@@ -1,0 +1,59 @@
+"""Values <-> messages: two functions. Fields have the same names in both; words stand for the constants."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import numpy as np
+from builtin_interfaces.msg import Duration, Time
+
+from crbo_ros import msg
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
+
+Value = TypeVar("Value", Episode, Offer, Verdict)
+TYPES: dict[type, Any] = {Episode: msg.EpisodeReturn, Offer: msg.Proposal, Verdict: msg.SafetyVerdict}
+CODES = {"outcome": OUTCOMES, "status": VERDICTS}
+WORDS = {name: {code: word for word, code in codes.items()} for name, codes in CODES.items()}
+for _codes, _type in ((OUTCOMES, msg.EpisodeReturn), (VERDICTS, msg.SafetyVerdict)):
+    assert all(getattr(_type, word.upper()) == code for word, code in _codes.items())
+
+
+def to_time(seconds: float) -> Time:
+    whole = math.floor(seconds)
+    return Time(sec=int(whole), nanosec=min(int((seconds - whole) * 1e9), 999_999_999))
+
+
+def to_seconds(stamp: Time | Duration) -> float:
+    return float(stamp.sec + 1e-9 * stamp.nanosec)
+
+
+def to_message(value: Episode | Offer | Verdict) -> Any:
+    """The message that carries this value."""
+    message = TYPES[type(value)]()
+    for name, declared in message.get_fields_and_field_types().items():
+        field = getattr(value, name)
+        if name in CODES:
+            field = CODES[name][field]
+        elif declared == "builtin_interfaces/Time":
+            field = to_time(field)
+        elif isinstance(field, np.ndarray):
+            field = field.tolist()
+        setattr(message, name, field)
+    return message
+
+
+def from_message(message: Any, kind: type[Value]) -> Value:
+    """The value in a message, whatever it holds: whoever takes it in checks it."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        value = getattr(message, field.name)
+        if field.name in WORDS:
+            value = WORDS[field.name].get(value, f"code {value}")
+        elif isinstance(value, Time):
+            value = to_seconds(value)
+        elif field.name == "theta":
+            value = np.array(value, dtype=np.float64)
+        values[field.name] = value
+    return kind(**values)

@@ -1,0 +1,1 @@
+"""What anybody looks at: a run as a model, from a store or from topics."""

@@ -1,0 +1,140 @@
+"""The closed form is the Gaussian process that gpytorch computes."""
+
+import numpy as np
+import pytest
+
+from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer
+from crbo_ros.core.kernels import KERNELS, kernel, squared_distances
+from crbo_ros.core.settings import default_hyperparameters, paper_hyperparameters
+
+CASES = [(name, ard) for name in KERNELS for ard in (False, True)]
+
+
+def data(n=20, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    return X, np.sin(5.0 * X).sum(1) + 0.1 * rng.standard_normal(n), rng.random((7, d))
+
+
+def central_difference(function, x, h=1e-6):
+    return np.array([(function(x + h * e) - function(x - h * e)) / (2.0 * h) for e in np.eye(len(x))])
+
+
+def squares(model, X):
+    return squared_distances(X, X)
+
+
+@pytest.mark.parametrize(("name", "ard"), CASES)
+def test_log_posterior_gradient_is_its_derivative(name, ard):
+    X, y, _ = data()
+    model = GaussianProcess(kernel(name), 4, default_hyperparameters(4), ard=ard)
+    h = model.h + 0.3 * np.random.default_rng(1).standard_normal(len(model.h))
+    _, gradient = model.log_posterior(h, squares(model, X), X, y)
+    numeric = central_difference(lambda v: model.log_posterior(v, squares(model, X), X, y)[0], h)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "ard"), CASES)
+def test_posterior_gradients_are_derivatives(name, ard):
+    X, y, P = data()
+    model = GaussianProcess(kernel(name), 4, default_hyperparameters(4), ard=ard)
+    model.condition(X, y)
+    mean, variance, d_mean, d_variance = model.posterior_gradient(P[0])
+    m, v = model.posterior(P[:1])
+    np.testing.assert_allclose([mean, variance], [m[0], v[0]], rtol=1e-9)
+    numeric = central_difference(lambda x: np.array([v[0] for v in model.posterior(x[None])]), P[0])
+    np.testing.assert_allclose(d_mean, numeric[:, 0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(d_variance, numeric[:, 1], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(model.mean_gradients(P)[0], d_mean, rtol=1e-9)
+
+
+def test_rank_one_update_equals_conditioning_anew():
+    X, y, P = data()
+    grown, whole = (GaussianProcess(kernel("matern52"), 4, default_hyperparameters(4)) for _ in range(2))
+    grown.condition(X[:15], y[:15])
+    for x, value in zip(X[15:], y[15:], strict=True):
+        grown.add(x, value)
+    whole.condition(X, y)
+    for a, b in zip(grown.posterior(P), whole.posterior(P), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_duplicate_points_without_noise_are_survived():
+    model = GaussianProcess(kernel("se"), 2, default_hyperparameters(2))
+    model.h[-1] = np.log(1e-300)
+    X = np.full((5, 2), 0.4)
+    model.condition(X, np.zeros(5))
+    mean, variance = model.posterior(X)
+    assert np.all(np.isfinite(mean))
+    assert np.all(variance < 1e-4)
+
+
+@pytest.mark.parametrize("centering", ["max", "min", "mean", "none"])
+def test_outputs_are_undone_exactly(centering):
+    y = np.array([3.0, 5.0, -2.0])
+    outputs = Standardizer.of(y, centering)
+    np.testing.assert_allclose([outputs.back(t) for t in outputs.to(y)], y)
+
+
+@pytest.mark.parametrize("y", [np.zeros(3), np.full(3, 7.0), np.array([1e-90]), np.array([1e99, -1e99])])
+def test_outputs_scale_is_usable_for_any_returns(y):
+    outputs = Standardizer.of(y)
+    assert outputs.scale > 0.0
+    assert np.all(np.isfinite(outputs.to(y)))
+
+
+class TestAgainstGpytorch:
+    """Likelihood, gradients, posterior and MAP optimum at 1e-8 relative."""
+
+    @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}{'-ard' if case[1] else ''}")
+    def both(self, request):
+        pytest.importorskip("gpytorch")
+        from crbo_ros.core.gpytorch_process import GPyTorch
+
+        name, ard = request.param
+        hyper = paper_hyperparameters(4)
+        return GaussianProcess(kernel(name), 4, hyper, ard=ard), GPyTorch(name, 4, hyper, ard=ard)
+
+    def test_log_posterior_and_its_gradient(self, both):
+        ours, theirs = both
+        X, y, _ = data()
+        value, gradient = ours.log_posterior(ours.h, squares(ours, X), X, y)
+        theirs.condition(X, y)
+        loss = theirs.log_posterior()
+        loss.backward()
+        named = {name.split(".")[-1]: p.grad.numpy().ravel() for name, p in theirs.model.named_parameters()}
+        reference = np.concatenate([named["raw_lengthscale"], named["raw_outputscale"], named["raw_noise"]])
+        np.testing.assert_allclose(value, float(loss.detach()), rtol=1e-8)
+        np.testing.assert_allclose(gradient, reference, rtol=1e-8, atol=1e-8 * np.max(np.abs(reference)))
+
+    def test_posterior_and_its_gradients(self, both):
+        ours, theirs = both
+        X, y, P = data()
+        ours.condition(X, y)
+        theirs.condition(X, y)
+        for a, b in zip(ours.posterior(P), theirs.posterior(P), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+        for a, b in zip(ours.posterior_gradient(P[0]), theirs.posterior_gradient(P[0]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(ours.covariance(P), theirs.covariance(P), rtol=1e-8, atol=1e-10)
+
+    def test_a_restart_begins_at_the_start_values_with_the_given_noise(self, both):
+        X, y, _ = data()
+        reached = []
+        for model in both:
+            start = model.lengthscales.copy()
+            first = model.fit(X, y)
+            model.restart(0.3)
+            np.testing.assert_allclose(model.noise_variance, 0.3)
+            np.testing.assert_allclose(model.lengthscales, start)
+            reached.append((first, model.fit(X, y)))
+        np.testing.assert_allclose(*reached, rtol=1e-4)
+
+    def test_map_optimum(self, both):
+        ours, theirs = both
+        X, y, _ = data()
+        ours.fit(X, y)
+        theirs.fit(X, y)
+        value, _ = ours.log_posterior(ours.h, squares(ours, X), X, y)
+        np.testing.assert_allclose(value, float(theirs.log_posterior().detach()), rtol=1e-8)
+        np.testing.assert_allclose(ours.lengthscales, theirs.lengthscales, rtol=1e-4)

@@ -1,0 +1,313 @@
+"""The safety monitor's decisions and the runner's last look, without ROS."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+
+from crbo_ros.core import Space
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.protocol.gate import HELD, LOST, Gate, Presence
+from crbo_ros.protocol.monitor import SafetyMonitor
+from crbo_ros.protocol.records import APPROVED, REFUSED, WAITING, Episode, Verdict
+from crbo_ros.protocol.spool import Spool
+
+SPACE = Space([0.0, 0.0], [1.0, 1.0])
+THETA_0 = np.array([0.5, 0.5])
+
+
+def make(tmp_path, **options):
+    return SafetyMonitor(SPACE, THETA_0, tmp_path / "monitor.sqlite", **options)
+
+
+def check(monitor, theta, id=1, uid="e", hash=None):
+    theta = np.array(theta, float)
+    return monitor.check(
+        experiment_uid=uid, proposal_id=id, theta=theta, hash=hash or theta_hash(theta), runner="r"
+    )  # fmt: skip
+
+
+def seen(theta, value, id, verdict_id="", uid="e"):
+    return Episode(f"u{id}", uid, id, "r", np.array(theta, float), "completed", value, verdict_id=verdict_id)
+
+
+def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else_before_it_ran(tmp_path):
+    monitor = make(tmp_path, j_min=0.0)
+    verdict = check(monitor, THETA_0, 0)
+    assert (verdict.status, "configured" in verdict.reason) == (APPROVED, True)
+    other = check(monitor, [0.5, 0.6])  # a second runner's, while the first one runs theta_0
+    assert (other.status, "theta_0's return" in other.reason) == (WAITING, True)
+    assert monitor.waiting == [], "not at the operator"
+
+
+def test_the_bound_decides_and_the_verdict_says_how(tmp_path):
+    monitor = make(tmp_path, j_min=0.5, lipschitz=2.0)
+    check(monitor, THETA_0, 0)
+    assert monitor.add_return(seen(THETA_0, 1.0, 0))
+    near, far = check(monitor, [0.5, 0.6], 1), check(monitor, [0.5, 0.8], 2)
+    assert (near.status, far.status) == (APPROVED, REFUSED)
+    assert near.worst_case <= 1.0 - 2.0 * 0.1
+    assert near.worst_case == pytest.approx(0.8, abs=0.15)  # but for the noise allowance
+    assert (far.nearest_id, far.lipschitz_source) == (0, "user")
+    assert far.distance == pytest.approx(0.3)
+    assert "below the threshold 0.5" in far.reason
+    assert far.valid_for == 0.0
+
+
+def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
+    monitor = make(tmp_path, j_min=0.5)
+    check(monitor, THETA_0, 0)
+    for id, (theta, value) in enumerate([(THETA_0, 1.0), ([0.5, 0.51], 0.98), ([0.5, 0.52], -1.0)]):
+        monitor.add_return(seen(theta, value, id))
+    for id in range(3, 12):
+        assert check(monitor, [0.1, 0.1], id).status == REFUSED
+        assert monitor.hint() == ""
+    check(monitor, [0.1, 0.1], 12)
+    assert "10 of the last 11 proposals were vetoed" in monitor.hint()
+    assert "the lowest return, -1, was proposal 2's" in monitor.hint()
+    assert "lipschitz" in monitor.hint()
+    monitor.j_min = -1e9
+    for id in range(13, 24):
+        assert check(monitor, [0.1, 0.1], id).status == APPROVED
+    assert monitor.hint() == ""
+
+
+def test_what_an_operator_rejects_is_no_creeping_run(tmp_path):
+    monitor = make(tmp_path, j_min=-10.0, lipschitz=1.0, require_operator=True)
+    monitor.check(experiment_uid="e", proposal_id=0, theta=THETA_0, hash=theta_hash(THETA_0), runner="r")
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    for id in range(1, 15):
+        theta = [0.5, 0.5 + 0.01 * id]
+        assert check(monitor, theta, id).status == WAITING
+        monitor.review(id, "", False)
+        assert check(monitor, theta, id).status == REFUSED
+    assert monitor.hint() == ""
+
+
+def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path):
+    monitor = make(tmp_path, j_min=math.inf)
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    assert check(monitor, [0.5, 0.50001], 1).status == REFUSED
+    monitor.close()
+    monitor = make(tmp_path, j_min=0.0, lipschitz=math.inf)
+    monitor.add_return(seen([0.4, 0.4], 1.0, 1))
+    for theta in ([0.5, 0.50001], [0.4, 0.4]):  # the second: infinity times a distance of 0
+        with np.errstate(invalid="ignore"):
+            assert check(monitor, theta, 2).status == REFUSED
+
+
+def test_a_relative_threshold_follows_the_start(tmp_path):
+    monitor = make(tmp_path, j_min_drop=0.25, lipschitz=1.0)
+    assert monitor.threshold == -math.inf
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, -2.0, 0))
+    assert monitor.threshold == -2.5
+
+
+def test_a_relative_threshold_that_is_not_known_yet_lets_nothing_pass(tmp_path):
+    monitor = make(tmp_path, j_min_drop=0.5)
+    check(monitor, THETA_0, 0)
+    assert check(monitor, [0.5, 0.6]).status == WAITING
+    monitor.add_return(seen([0.5, 0.50001], 1.0, 1))  # a return, but not theta_0's
+    assert check(monitor, [0.5, 0.50002], 2).status == WAITING
+    monitor.j_min_drop = math.inf
+    assert check(monitor, [0.5, 0.50002], 2).status == APPROVED
+
+
+def test_a_start_that_was_stopped_and_repeated_under_another_id_sets_the_threshold(tmp_path):
+    for _ in range(2):  # and after a restart
+        monitor = make(tmp_path, j_min_drop=0.25)
+        check(monitor, THETA_0, 1)
+        monitor.add_return(seen(THETA_0, 2.0, 1))
+        monitor.add_return(seen(THETA_0, 1.9, 7))  # J0 is the first
+        assert monitor.threshold == pytest.approx(1.5)
+        assert check(monitor, [0.1, 0.1], 2).status == REFUSED
+        monitor.close()
+
+
+@pytest.mark.parametrize(
+    ("theta", "hash", "field"),
+    [
+        ([0.5, math.nan], None, "theta"),
+        ([0.5], None, "theta"),
+        ([0.5, 1.5], None, "theta"),
+        ([0.5, 0.6], "x", "theta_hash"),
+    ],
+)
+def test_bad_proposals_are_vetoed_by_field(tmp_path, theta, hash, field):
+    verdict = check(make(tmp_path), theta, hash=hash)
+    assert verdict.status == REFUSED
+    assert verdict.reason.startswith(field)
+
+
+def test_another_experiment_is_refused(tmp_path):
+    monitor = make(tmp_path)
+    assert check(monitor, THETA_0, uid="one").status == APPROVED
+    assert "experiment_uid" in check(monitor, THETA_0, uid="two").reason
+    assert check(monitor, THETA_0, uid="two").status == REFUSED
+    assert not monitor.add_return(seen(THETA_0, 1.0, 0, uid="two"))
+
+
+def test_stop_holds_everything_across_a_restart_until_rearm(tmp_path):
+    monitor = make(tmp_path)
+    monitor.stop("smoke")
+    monitor.close()
+    monitor = make(tmp_path)
+    assert monitor.stopped == "smoke"
+    assert check(monitor, THETA_0, 0).status == WAITING  # not a veto: the policy is not at fault
+    monitor.rearm()
+    assert check(monitor, THETA_0, 0).status == APPROVED
+
+
+def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path):
+    monitor = make(tmp_path)
+    held = threading.Thread(target=lambda: monitor.hold("smoke"))
+    with monitor._lock, monitor.database.lock:  # as while it computes and writes
+        held.start()
+        held.join(1.0)
+        assert monitor.stopped == "smoke"
+        assert monitor.waiting == []
+
+
+def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path):
+    monitor = make(tmp_path)
+    monitor.stop("first")
+    called = monitor.holds
+    monitor.hold("second")  # between the call of rearm and its turn
+    assert not monitor.rearm(called)
+    assert monitor.stopped == "second"
+    monitor.close()
+    assert make(tmp_path).stopped == "second"
+
+
+def test_thinking_ahead_changes_no_verdict(tmp_path):
+    verdicts = {}
+    for name in ("ahead", "asked"):
+        monitor, rng = make(tmp_path / name, j_min=0.0), np.random.default_rng(0)
+        check(monitor, THETA_0, 0)
+        for i in range(6):
+            theta = THETA_0 + 0.01 * i
+            monitor.add_return(seen(theta, 1.0 + rng.normal(), i))
+            if name == "ahead":
+                monitor.think()
+            verdict = check(monitor, theta + 0.02, i + 1)
+            verdicts.setdefault(name, []).append((verdict.status, verdict.worst_case, verdict.lipschitz))
+    assert verdicts["ahead"] == verdicts["asked"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e101])
+def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path, value):
+    monitor = make(tmp_path, j_min=0.0)
+    for _ in range(2):  # before it knows its experiment, and after
+        with pytest.raises(InvalidInput, match="value"):
+            monitor.add_return(seen(THETA_0, value, 0))
+        check(monitor, THETA_0, 0)
+    assert monitor.n == 0
+
+
+@pytest.mark.parametrize("space", [Space([0.0] * 3, [1.0] * 3), Space([0.0, 0.0], [1.0, 2.0])])
+def test_the_memory_of_another_domain_is_refused_and_kept(tmp_path, space):
+    monitor = make(tmp_path)
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    monitor.close()
+    with pytest.raises(StoreError, match="another domain"):
+        SafetyMonitor(space, np.full(space.dim, 0.5), tmp_path / "monitor.sqlite")
+    assert make(tmp_path).n == 1
+
+
+def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path):
+    monitor = make(tmp_path, lipschitz=1.0)
+    check(monitor, THETA_0, 0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    good, bad = check(monitor, [0.5, 0.6], 1), check(monitor, [0.6, 0.5], 2)
+    monitor.add_return(seen([0.5, 0.6], 1.0, 1, good.verdict_id))
+    monitor.add_return(seen([0.6, 0.5], 0.2, 2, bad.verdict_id))
+    monitor.add_return(seen([0.6, 0.5], 0.2, 2, bad.verdict_id))  # known already
+    assert (monitor.n, monitor.score.coverage) == (3, 0.5)
+    monitor.close()
+    monitor = make(tmp_path)
+    assert (monitor.n, monitor.score.coverage) == (3, 0.5)
+
+
+def test_a_late_monitor_uses_the_history_that_it_heard_before_it_was_asked(tmp_path):
+    monitor = make(tmp_path, j_min=0.5, lipschitz=1.0)
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    assert check(monitor, [0.5, 0.6], 1).status == APPROVED
+    assert monitor.n == 1
+
+
+def gate_at(now):
+    return Gate(timeout=0.5, clock=lambda: now[0])
+
+
+def approval(**change):
+    fields = {"status": APPROVED, "experiment_uid": "e", "proposal_id": 3, "theta_hash": "h", "runner": "r"}
+    return Verdict(**{**fields, "reason": "", "monitor_uid": "m", "valid_for": 5.0, **change})
+
+
+def refusal(gate, verdict, arrived=0.0):
+    return gate.refusal(verdict, experiment_uid="e", proposal_id=3, theta_hash="h", runner="r", arrived=arrived)
+
+
+def test_a_live_matching_unexpired_approval_opens_the_gate_and_nothing_else_does():
+    now = [0.0]
+    gate = gate_at(now)
+    assert "heartbeat" in refusal(gate, approval())
+    gate.heartbeat("m", armed=True)
+    assert refusal(gate, approval()) == ""
+    for change in (
+        {"experiment_uid": "x"}, {"proposal_id": 4}, {"theta_hash": "x"}, {"runner": "x"}, {"status": REFUSED},
+        {"status": WAITING}, {"monitor_uid": "restarted"}, {"valid_for": 0.0},
+    ):  # fmt: skip
+        now[0] += 1e-3
+        assert refusal(gate, approval(**change)) != "", change
+    now[0] = 0.4
+    assert refusal(gate, approval(), arrived=-4.7) != ""  # answered too long ago
+    assert refusal(gate, approval(), arrived=0.0) == ""
+    now[0] = 0.6
+    assert "heartbeat" in refusal(gate, approval(), arrived=0.5)
+
+
+def test_the_gate_tells_a_lost_monitor_from_one_that_holds():
+    now = [0.0]
+    gate = gate_at(now)
+    assert gate.obstacle().kind == LOST
+    gate.heartbeat("m", armed=False, reason="smoke")
+    assert (gate.obstacle().kind, gate.obstacle().reason) == (HELD, "smoke")
+    gate.heartbeat("m", armed=True)
+    assert gate.obstacle(approval()) is None
+    assert gate.obstacle(approval(monitor_uid="old")).kind == LOST
+
+
+def test_the_spool_remembers_request_and_results_across_a_restart(tmp_path):
+    spool = Spool(tmp_path / "spool.sqlite")
+    request = spool.request_id()
+    spool.close()
+    spool = Spool(tmp_path / "spool.sqlite")
+    assert spool.request_id() == request
+    result = seen([0.1, 1.0 / 3.0], 0.1 + 0.2, 5)
+    spool.add(result)
+    spool.close()
+    spool = Spool(tmp_path / "spool.sqlite")
+    (kept,) = spool.pending()
+    assert (kept.value, kept.theta.tolist()) == (result.value, result.theta.tolist())
+    assert spool.request_id() != request  # the wish was fulfilled with the result
+    spool.settle(kept.episode_uid, "done")
+    assert spool.pending() == []
+    assert [e.proposal_id for e in spool.history("e")] == [5]
+
+
+def test_presence_counts_those_who_spoke_lately():
+    now = [0.0]
+    presence = Presence(3.0, clock=lambda: now[0])
+    assert presence.count() == 0
+    for when, who, count in ((1.0, "a", 1), (2.0, "b", 2), (3.0, "b", 2), (4.5, "b", 1), (5.0, "c", 2)):
+        now[0] = when
+        presence.hear(who)
+        assert presence.count() == count
+    now[0] = 9.0
+    assert presence.count() == 0

@@ -1,0 +1,429 @@
+"""The optimizer's side of the protocol, without ROS: idempotent, crash-safe, and clear about what it refuses."""
+
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from crbo_ros.cli import main
+from crbo_ros.core import Space
+from crbo_ros.core.trial import TrialStatus
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.protocol.optimizer import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, OptimizerServer
+from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.spool import Spool
+from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.registry import make_method
+
+SPACE = Space([-1.0, -2.0], [1.0, 2.0])
+THETA_0 = np.array([0.2, -0.3])
+
+
+def open_experiment(path, budget=0, seed=3, **options):
+    def make(settings):
+        return make_method("crbo", SPACE, THETA_0, seed=seed, **settings)
+
+    options.setdefault("settings", {"gamma": 0.5})
+    return OptimizerServer.open(
+        path / "experiment.sqlite", name="e", task="t", space=SPACE, theta_0=THETA_0, method="crbo", make=make,
+        seed=seed, budget=budget, **options,
+    )  # fmt: skip
+
+
+def episode(experiment, answer, value=0.5, outcome="completed", uid=None, **fields):
+    proposal = answer.proposal
+    base = {"theta": proposal.theta, "proposal_id": proposal.id, "experiment_uid": experiment.uid}
+    return Episode(
+        **{"episode_uid": uid or f"u{proposal.id}", "runner": "r", "outcome": outcome, "value": value, **base, **fields}
+    )
+
+
+def play(experiment, count):
+    """Run `count` episodes of a known function; the proposals."""
+    found = []
+    for _ in range(count):
+        answer = experiment.propose("r", f"q{len(experiment.store.proposals())}")
+        assert answer.status == OK
+        value = 1.0 - float(np.sum((answer.proposal.theta - 0.4) ** 2))
+        assert experiment.acknowledge(episode(experiment, answer, value)) == (ACCEPTED, "")
+        found.append(answer.proposal)
+    return found
+
+
+def test_the_same_request_gives_the_same_proposal_and_another_a_different_one(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 3)
+    one, again, other = (experiment.propose(*who).proposal for who in (("a", "x"), ("a", "x"), ("b", "y")))
+    assert one.id == again.id
+    assert np.array_equal(one.theta, again.theta)
+    assert other.id != one.id
+    assert not np.allclose(other.theta, one.theta)
+
+
+def test_a_restart_at_any_point_carries_on_bit_for_bit(tmp_path):
+    whole = play(open_experiment(tmp_path / "whole"), 12)
+    experiment, parts = open_experiment(tmp_path / "parts"), []
+    for i in range(12):
+        if i % 2:  # sometimes between the proposal and its return
+            experiment.propose("r", f"q{i}")
+        experiment.close()
+        experiment = open_experiment(tmp_path / "parts")
+        experiment.best()  # looking must not change what comes next
+        parts += play(experiment, 1) if i % 2 == 0 else [_finish_pending(experiment, i)]
+    assert [p.theta.tolist() for p in whole] == [p.theta.tolist() for p in parts]
+
+
+def _finish_pending(experiment, i):
+    answer = experiment.propose("r", f"q{i}")
+    value = 1.0 - float(np.sum((answer.proposal.theta - 0.4) ** 2))
+    assert experiment.acknowledge(episode(experiment, answer, value))[0] == ACCEPTED
+    return answer.proposal
+
+
+def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path):
+    experiment = open_experiment(tmp_path)
+    answer = experiment.propose("r", "q")
+    assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
+    assert experiment.acknowledge(episode(experiment, answer))[0] == DUPLICATE
+    status, reason = experiment.acknowledge(episode(experiment, answer, 0.9))
+    assert (status, "episode_uid" in reason) == (REFUSED, True)
+    status, reason = experiment.acknowledge(episode(experiment, answer, uid="other"))
+    assert (status, "already ended" in reason) == (REFUSED, True)
+    assert experiment.method.n == 1
+    assert experiment.propose("r", "q").status == REFUSED  # the request's proposal has ended: make a new wish
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"value": math.nan}, "value"),
+        ({"value": math.inf}, "value"),
+        ({"value": 1e200}, "value"),
+        ({"theta": np.array([0.2])}, "theta"),
+        ({"theta": np.array([0.2, -0.31])}, "theta"),
+        ({"proposal_id": 7}, "proposal_id"),
+        ({"experiment_uid": "another"}, "experiment_uid"),
+        ({"outcome": "code 99"}, "outcome"),
+        ({"uid": ""}, "episode_uid"),
+    ],
+)
+def test_bad_results_are_refused_by_field_and_leave_the_data_alone(tmp_path, change, field):
+    experiment = open_experiment(tmp_path)
+    answer = experiment.propose("r", "q")
+    bad = episode(experiment, answer, **{k: v for k, v in change.items() if k != "uid"})
+    if "uid" in change:
+        bad = Episode(**{**bad.__dict__, "episode_uid": ""})
+    status, reason = experiment.acknowledge(bad)
+    assert status == REFUSED
+    assert reason.startswith(field)
+    assert experiment.method.n == 0
+    assert experiment.store.episodes() == []
+    assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
+
+
+def test_a_return_for_a_vetoed_or_expired_proposal_is_refused(tmp_path):
+    now = [1000.0]
+    experiment = open_experiment(tmp_path, expiry=60.0, clock=lambda: now[0])
+    play(experiment, 2)
+    vetoed, expired = experiment.propose("a", "1"), experiment.propose("b", "2")
+    veto = episode(experiment, vetoed, math.nan, "vetoed", uid="v", reason="too risky")
+    assert experiment.acknowledge(veto) == (ACCEPTED, "")
+    now[0] += 61.0
+    assert experiment.expire_due() == [expired.proposal.id]
+    for answer in (vetoed, expired):
+        status, reason = experiment.acknowledge(episode(experiment, answer, uid="late"))
+        assert (status, "already ended" in reason) == (REFUSED, True)
+    assert experiment.store.proposal(vetoed.proposal.id).end is TrialStatus.VETOED
+    assert experiment.store.proposal(expired.proposal.id).end is TrialStatus.EXPIRED
+    assert experiment.method.n == 2
+
+
+def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_policy(tmp_path):
+    experiment = open_experiment(tmp_path, budget=3)
+    play(experiment, 2)
+    last = experiment.propose("a", "1")
+    assert experiment.propose("b", "2").status == WAIT
+    experiment.acknowledge(episode(experiment, last, 0.1))
+    answer = experiment.propose("b", "2")
+    assert (answer.status, answer.proposal.kind) == (DONE, "best")
+    experiment.set_budget(4)
+    assert experiment.propose("b", "3").status == OK
+
+
+def test_pause_resume_and_finish(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 2)
+    assert experiment.pause()[0]
+    assert experiment.propose("r", "x").status == WAIT
+    assert not experiment.pause()[0]
+    assert experiment.resume()[0]
+    assert experiment.propose("r", "x").status == OK
+    assert experiment.finish()[0]
+    experiment.close()
+    assert open_experiment(tmp_path).propose("r", "y").status == DONE  # remembered
+
+
+def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 2)
+    pages = experiment.store.database.query("PRAGMA page_count")[0][0]
+    experiment.store.database.query(f"PRAGMA max_page_count={pages}")  # SQLite's own "disk full"
+    answers = [experiment.propose("r", f"full{i}") for i in range(30)]
+    full = next(a for a in answers if a.status == WAIT)
+    assert "full" in full.reason
+    given = [a for a in answers if a.status == OK]
+    waiting = [i for i, a in enumerate(answers) if a.status == WAIT]
+    experiment.store.database.query("PRAGMA max_page_count=100000")
+    after = experiment.propose("r", f"full{waiting[0]}")
+    assert after.status == OK
+    assert after.proposal.id == (given[-1].proposal.id if given else 1) + 1  # the one that could not be written
+    assert experiment.acknowledge(episode(experiment, after)) == (ACCEPTED, "")
+
+
+def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(tmp_path, monkeypatch):
+    experiment = open_experiment(tmp_path)
+    answer = experiment.propose("r", "q")
+    experiment.store.database.query("PRAGMA query_only=ON")
+    status, reason = experiment.acknowledge(episode(experiment, answer))
+    assert (status, "read-only" in reason) == (RETRY, True)
+    assert experiment.method.n == 0
+    experiment.store.database.query("PRAGMA query_only=OFF")
+    assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
+
+
+@pytest.mark.parametrize(
+    ("what", "differs"),
+    [
+        ("lower", {"space": Space([-1.5, 1.0], [1.0, 2.0])}),
+        ("upper", {"space": Space([-1.0, 1.0], [1.0, 2.5])}),
+        ("log_scale", {"space": Space([-1.0, 1.0], [1.0, 2.0], log=[False, True])}),
+        ("theta_0", {"theta_0": [0.2, 1.4]}),
+    ],
+)
+def test_a_store_of_another_domain_is_refused_with_what_differs(tmp_path, what, differs):
+    usual = Space([-1.0, 1.0], [1.0, 2.0])
+
+    def opened(space=usual, theta_0=(0.2, 1.3)):
+        return OptimizerServer.open(
+            tmp_path / "experiment.sqlite", name="e", task="t", space=space, theta_0=theta_0, method="crbo",
+            make=lambda s: make_method("crbo", space, theta_0, seed=3, **s), seed=3, settings={},
+        )  # fmt: skip
+
+    opened().close()
+    opened().close()
+    with pytest.raises(StoreError, match=f"other values of {what};"):
+        opened(**differs)
+
+
+def test_a_store_of_another_task_dimension_seed_or_schema_is_refused_with_the_reason(tmp_path):
+    open_experiment(tmp_path).close()
+    with pytest.raises(StoreError, match="seed 3"):
+        open_experiment(tmp_path, seed=4)
+    other = Space([-1.0], [1.0])
+    with pytest.raises(StoreError, match="dim 2"):
+        OptimizerServer.open(
+            tmp_path / "experiment.sqlite", name="e", task="t", space=other, theta_0=[0.0], method="crbo",
+            make=lambda s: make_method("crbo", other, [0.0], seed=3), seed=3, settings={},
+        )  # fmt: skip
+    with pytest.raises(StoreError, match="exists already"):
+        open_experiment(tmp_path, resume=False)
+    with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
+        connection.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="schema 99"):
+        open_experiment(tmp_path)
+
+
+def test_a_corrupt_file_gives_a_clear_error_and_is_kept(tmp_path):
+    file = tmp_path / "experiment.sqlite"
+    file.write_bytes(b"this was a database once" * 100)
+    with pytest.raises(StoreError, match="The file was kept"):
+        open_experiment(tmp_path)
+    assert file.read_bytes().startswith(b"this was a database once")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_gives_a_clear_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="cannot be used"):
+        open_experiment(tmp_path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from crbo_ros.protocol.spool import Spool
+spool = Spool(Path(sys.argv[1]))
+print("mine", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_has_a_store_and_a_killed_one_lets_go_of_it(tmp_path, monkeypatch):
+    file = tmp_path / "runner.sqlite"
+    monkeypatch.setattr("crbo_ros.protocol.database.PATIENCE", 0.2)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(file)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "mine\n"
+        with pytest.raises(StoreError, match=f"in use by process {other.pid}: .* End that one first"):
+            Spool(file)
+        other.kill()
+    Spool(file).close()
+
+
+def test_an_experiment_that_runs_can_be_read_but_not_run_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("crbo_ros.protocol.database.PATIENCE", 0.2)
+    experiment = open_experiment(tmp_path)
+    play(experiment, 3)
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()}"):
+        open_experiment(tmp_path)
+    again = ["run", "pendulum", "--experiments-dir", str(tmp_path.parent), "--experiment", tmp_path.name]
+    assert main(again) == 1
+    assert f"in use by process {os.getpid()}" in capsys.readouterr().err
+    reader = ExperimentStore(tmp_path / "experiment.sqlite")
+    assert len(reader.episodes()) == 3
+    reader.close()
+    play(experiment, 1)
+    experiment.close()
+    assert open_experiment(tmp_path).method.n == 4
+
+
+def test_a_store_waits_for_one_that_is_about_to_end(tmp_path):
+    first = Spool(tmp_path / "runner.sqlite")
+    threading.Timer(0.3, first.close).start()
+    Spool(tmp_path / "runner.sqlite").close()
+
+
+def test_a_changed_gamma_is_remembered(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 3)
+    experiment.configure(gamma=0.3)
+    one = experiment.propose("r", "n").proposal
+    experiment.close()
+    experiment = open_experiment(tmp_path, settings={})
+    assert experiment.method.report()["gamma"] == 0.3
+    assert np.array_equal(experiment.propose("r", "n").proposal.theta, one.theta)
+    with pytest.raises(InvalidInput, match="gamma"):
+        experiment.configure(gamma=1.5)
+
+
+def test_verdicts_of_other_experiments_are_not_recorded(tmp_path):
+    experiment = open_experiment(tmp_path)
+    experiment.propose("r", "q")
+    for uid in (experiment.uid, "another"):
+        experiment.add_verdict(Verdict("approved", uid, 0, "h", "r", "fine", "m"))
+    assert len(experiment.store.verdicts()) == 1
+
+
+# -- the next proposal, made before anybody asks for it -----------------------------------------------
+
+
+def thetas(proposals):
+    return [p.theta.tolist() for p in proposals]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kill(tmp_path, killed):
+    whole = play(open_experiment(tmp_path / "whole"), 10)
+    experiment, parts = open_experiment(tmp_path / "early"), []
+    for _ in range(10):
+        assert experiment.prepare()
+        experiment.best(), experiment.summary()  # looking must not change what comes next
+        if killed:
+            experiment.close()  # (lets go of the files; writes nothing)
+            experiment = open_experiment(tmp_path / "early")
+            experiment.prepare()
+        parts += play(experiment, 1)
+    assert thetas(parts) == thetas(whole)
+    assert [row.proposal.id for row in experiment.store.proposals()] == list(range(10))
+
+
+def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path):
+    experiment = open_experiment(tmp_path, budget=4)
+    play(experiment, 3)
+    assert experiment.prepare()
+    assert experiment.pending == []
+    assert experiment.summary()["pending"] == 0
+    assert len(experiment.store.proposals()) == 3
+    assert experiment.propose("a", "x").status == OK
+    assert experiment.pending == [3]
+    assert not experiment.prepare(), "a result may come in and change it"
+    assert experiment.propose("b", "y").status == WAIT
+
+
+@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": 0.9}])
+def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(tmp_path, change):
+    found = {}
+    for name, early in (("early", True), ("plain", False)):
+        experiment = open_experiment(tmp_path / name)
+        play(experiment, 5)
+        if early:
+            assert experiment.prepare()
+            unchanged = experiment._unsaved
+        experiment.configure(**change)
+        found[name] = play(experiment, 3)
+    assert thetas(found["early"]) == thetas(found["plain"])
+    assert not np.array_equal(unchanged.theta, found["plain"][0].theta)
+
+
+@pytest.mark.parametrize(("outcome", "value"), [("vetoed", math.nan), ("failed", math.nan)])
+def test_an_early_proposal_after_a_veto_or_failure_is_the_one_that_would_have_been_made(tmp_path, outcome, value):
+    found = {}
+    for name in ("early", "plain"):
+        experiment = open_experiment(tmp_path / name)
+        play(experiment, 5)
+        if name == "early":
+            experiment.prepare()
+        answer = experiment.propose("r", "refused")
+        assert experiment.acknowledge(episode(experiment, answer, value, outcome))[0] == ACCEPTED
+        if name == "early":
+            assert experiment.prepare()
+        found[name] = play(experiment, 2)
+    assert thetas(found["early"]) == thetas(found["plain"])
+
+
+def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path):
+    experiment = open_experiment(tmp_path, budget=6)
+    play(experiment, 4)
+    experiment.pause()
+    assert not experiment.prepare()
+    experiment.resume()
+    assert experiment.prepare()
+    before = experiment.best()
+    experiment.finish()
+    assert experiment.method.pending == []
+    assert not experiment.prepare()
+    assert experiment.propose("r", "x").status == DONE
+    assert experiment.best().id == before.id
+    experiment.set_budget(7)
+    assert len(play(experiment, 3)) == 3
+    assert not experiment.prepare(), "the budget is used up"
+
+
+def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(tmp_path):
+    experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "max_vetoes": 3})
+    play(experiment, 3)
+    for i in range(3):
+        assert experiment.prepare()
+        answer = experiment.propose("r", f"x{i}")
+        experiment.acknowledge(episode(experiment, answer, math.nan, "vetoed"))
+    assert not experiment.prepare()
+    assert experiment.state == "running"
+    answer = experiment.propose("r", "last")
+    assert (answer.status, "vetoed" in answer.reason) == (DONE, True)
+
+
+def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path, monkeypatch):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 4)
+
+    def refuse(*_):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(experiment.store, "add_event", refuse)
+    with pytest.raises(StoreError):
+        experiment.configure(gamma=0.1)
+    assert experiment.method.report()["gamma"] == 0.5
