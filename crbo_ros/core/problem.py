@@ -1,0 +1,71 @@
+"""A task's facts, readable without making a plant or connecting anything, and what makes two problems the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crbo_ros.core.space import Space, Vector
+from crbo_ros.core.trial import theta_hash
+
+
+def digest(value: Any) -> str:
+    """A short fingerprint of a JSON value, of bytes, or of an array."""
+    if isinstance(value, np.ndarray):
+        value = np.ascontiguousarray(value, dtype="<f8").tobytes()
+    data = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is optimised. Two are the same if their `identity` is."""
+
+    task: str
+    plant: str
+    space: Space  # the policy's domain, in its own units
+    theta_0: Vector  # the policy to start from
+    gamma: float = 0.5  # the paper's confidence parameter for this task
+    episodes: int = 100  # the paper's budget
+    episode_seconds: float = 0.0  # longest episode with its reset and time-outs, s
+    hardware: bool = False  # whether it can hurt somebody
+    options: Mapping[str, Any] = field(default_factory=dict)  # JSON values that change the return
+    policy: str = ""  # digest of the policy's content
+    returns: str = ""  # digest of how the return is defined, where a file says so
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Everything that makes a return comparable with another one, by name, in few characters each."""
+        return {
+            "task": self.task,
+            "plant": self.plant,
+            "hardware": "yes" if self.hardware else "no",
+            "options": digest(dict(self.options)) if self.options else "-",
+            "policy": self.policy or "-",
+            "return": self.returns or "-",
+            "domain": digest(np.concatenate([self.space.lower, self.space.upper, self.space.log.astype(float)])),
+            "theta_0": theta_hash(self.theta_0)[:12],
+        }
+
+    @property
+    def key(self) -> str:
+        """The identity as one line, which travels in every message."""
+        return " ".join(f"{name}={value}" for name, value in self.identity.items())
+
+
+def differences(own: str, other: str) -> list[str]:
+    """What differs between two keys, in words: "plant: stand_in, not nominal"."""
+    a, b = (dict(part.split("=", 1) for part in key.split(" ") if "=" in part) for key in (own, other))
+    return [f"{name}: {a.get(name, '-')}, not {b.get(name, '-')}" for name in {**a, **b} if a.get(name) != b.get(name)]
+
+
+def custom_problem(lower: ArrayLike, upper: ArrayLike, theta_0: ArrayLike) -> Problem:
+    """The problem of somebody who brings a runner of their own: only the domain is known."""
+    space = Space(lower, upper)
+    return Problem("custom", "own", space, space.check(theta_0, "theta_0"))
