@@ -1,17 +1,22 @@
-"""The graph's loop (optimizer and monitor with their stores, spool, rollout) in one process, without ROS."""
+"""The graph's loop (protocol/runner.py) in one process, without ROS: the servers' objects, their stores, a spool."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from crbo_ros.core.trial import theta_hash
+from crbo_ros.clock import boottime
+from crbo_ros.errors import PlantError
+from crbo_ros.protocol.gate import LOST, SETTLED, Gate, Permit
 from crbo_ros.protocol.monitor import SafetyMonitor
-from crbo_ros.protocol.optimizer import DONE, OptimizerServer
-from crbo_ros.protocol.records import APPROVED, Episode, new_uid
+from crbo_ros.protocol.optimizer import OptimizerServer
+from crbo_ros.protocol.ports import Answer, Progress, Ran, Receipt, Safe, Stage, State
+from crbo_ros.protocol.records import STOPPED, Episode, Offer
+from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_method
@@ -19,11 +24,78 @@ from crbo_ros.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class Run:
+class InProcessRun:
     """What a run gave: (id, theta, value) for each episode, and the wall time of the loop in s."""
 
     data: list[tuple[int, tuple[float, ...], float]]
     seconds: float
+
+
+class DirectLink:
+    """Asks the server objects themselves; their answers are the loop's next events."""
+
+    def __init__(self, server: OptimizerServer, monitor: SafetyMonitor) -> None:
+        self.server, self.monitor = server, monitor
+        self.events: list[Callable[[EpisodeLoop, float], None]] = []
+
+    def obstacle(self, whom: str) -> str:
+        return ""
+
+    def propose(self, nonce: str, request_id: str) -> None:
+        said = self.server.propose("runner", request_id)
+        offer = None
+        if said.proposal is not None:
+            offer = Offer.of(
+                said.proposal, experiment=self.server.name, experiment_uid=self.server.uid, problem="",
+                returns=self.server.method.n, lease=said.lease,
+            )  # fmt: skip
+        answer = Answer(said.status, said.reason, said.retry_after, offer, self.server.name)
+        self.events.append(lambda loop, now: loop.proposed(now, nonce, answer))
+
+    def check(self, nonce: str, offer: Offer, recent: Sequence[Episode]) -> None:
+        verdict = self.monitor.check(
+            experiment_uid=offer.experiment_uid, proposal_id=offer.id, theta=offer.theta, hash=offer.theta_hash,
+            runner="runner", nonce=nonce,
+        )  # fmt: skip
+        self.server.add_verdict(verdict)
+        self.events.append(lambda loop, now: loop.judged(now, nonce, verdict))
+
+    def report(self, episode: Episode) -> None:
+        self.monitor.add_return(episode)
+        receipt = Receipt(*self.server.acknowledge(episode))
+        self.events.append(lambda loop, now: loop.acknowledged(now, episode.episode_uid, receipt))
+
+    def renew(self, offer: Offer) -> None:
+        """Nobody else could take it."""
+
+
+class DirectRig:
+    """Runs an episode within `begin`: there is nobody else to be kept waiting."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task, self.seed = task, seed
+        self._progress = Progress(Stage.IDLE)
+
+    def prepare(self, offer: Offer) -> None:
+        self._offer, self._progress = offer, Progress(Stage.PREPARED)
+
+    def begin(self, permit: Permit) -> None:
+        outcome = self.task.rollout(self._offer.theta, np.random.default_rng([self.seed, self._offer.id, 0x0E91]))
+        ran = Ran(outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration)
+        self._progress = Progress(Stage.ENDED, ran)
+
+    def look(self) -> Progress:
+        return self._progress
+
+    def stop(self, why: str) -> None:
+        self.task.stop()
+        self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=why, stopped_by=LOST))
+
+    def safe(self) -> Safe:
+        return Safe(True)
+
+    def rest(self, theta: np.ndarray) -> None:
+        """Nothing to keep."""
 
 
 def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float, ...], float]]]:
@@ -34,37 +106,30 @@ def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float
     return [e.stamp for e in episodes], [(e.proposal_id, tuple(e.theta.tolist()), e.value) for e in episodes]
 
 
-def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> Run:
+def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> InProcessRun:
     """Propose, check, run, report: every write to disk that the nodes make is made here too."""
     settings = {"gamma": task.gamma} if method == "crbo" else {}
-    experiment = OptimizerServer.open(
+    server = OptimizerServer.open(
         folder / "experiment.sqlite", name=folder.name, task=task.name, space=task.space, theta_0=task.theta_0,
         method=method, make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed,
         settings=settings, budget=episodes,
     )  # fmt: skip
     monitor = SafetyMonitor(task.space, task.theta_0, folder / "monitor.sqlite")
-    spool = Spool(folder / "runner.sqlite")
+    spool, gate = Spool(folder / "runner.sqlite"), Gate(0.5)
+    link = DirectLink(server, monitor)
+    loop = EpisodeLoop("runner", spool, link, DirectRig(task, seed), gate, exit_when_done=True)
     start = time.perf_counter()
     with task:
-        while (answer := experiment.propose("runner", spool.request_id())).status != DONE:
-            proposal = answer.proposal
-            assert proposal is not None
-            hash = theta_hash(proposal.theta)
-            verdict = monitor.check(
-                experiment_uid=experiment.uid, proposal_id=proposal.id, theta=proposal.theta, hash=hash, runner="runner"
-            )
-            assert verdict.status == APPROVED, verdict.reason
-            experiment.add_verdict(verdict)
-            outcome = task.rollout(proposal.theta, np.random.default_rng([seed, proposal.id, 0x0E91]))
-            episode = Episode(
-                new_uid(), experiment.uid, proposal.id, "runner", proposal.theta, outcome.end, outcome.value,
-                outcome.reason, verdict.verdict_id, verdict.worst_case, outcome.steps, outcome.duration,
-            )  # fmt: skip
-            spool.add(episode)
-            monitor.add_return(episode)
-            experiment.acknowledge(episode)
-            spool.settle(episode.episode_uid, "done")
+        gate.beat(boottime() - 2.0 * SETTLED, monitor.uid, True)
+        while loop.state is not State.ENDED:
+            now = boottime()
+            gate.beat(now, monitor.uid, not monitor.stopped, monitor.stopped)
+            loop.step(now)
+            if loop.state in (State.HELD, State.FAULT):
+                raise PlantError(loop.status.message)
+            while link.events:
+                link.events.pop(0)(loop, boottime())
     seconds = time.perf_counter() - start
-    for closable in (experiment, monitor, spool):
+    for closable in (server, monitor, spool):
         closable.close()
-    return Run(read_data_file(folder / "experiment.sqlite")[1], seconds)
+    return InProcessRun(read_data_file(folder / "experiment.sqlite")[1], seconds)

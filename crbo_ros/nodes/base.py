@@ -9,12 +9,14 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
@@ -96,6 +98,10 @@ class ManagedNode(LifecycleNode):
         self.get_logger().fatal("".join(traceback.format_exception(error)))
         self.exit_code = 1
         self.done.set()
+
+    def steady_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        """A timer that neither a step of the system's clock nor a simulated one touches."""
+        self.create_timer(seconds, callback, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     # -- parameters ---------------------------------------------------------------------------------
 

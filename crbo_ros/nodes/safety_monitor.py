@@ -94,7 +94,7 @@ class SafetyMonitorNode(base.ManagedNode):
         if monitor is None or not self.active:
             verdict = Verdict(
                 WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner,
-                "the safety monitor is not active", "",
+                "the safety monitor is not active", "", nonce=request.nonce,
             )  # fmt: skip
         else:
             try:
@@ -106,12 +106,13 @@ class SafetyMonitorNode(base.ManagedNode):
                     theta=list(proposal.theta),
                     hash=proposal.theta_hash,
                     runner=request.runner,
+                    nonce=request.nonce,
                 )
             except StoreError as error:  # an approval that cannot be written down is none
                 self.get_logger().error(str(error))
                 verdict = Verdict(
                     WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner, str(error),
-                    monitor.uid,
+                    monitor.uid, nonce=request.nonce,
                 )  # fmt: skip
         response.verdict = convert.to_message(verdict)
         # WAITING is repeated at every question; once is enough for those who listen (and keep a history).

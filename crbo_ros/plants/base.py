@@ -64,6 +64,9 @@ class Plant(Connection, ABC):
     # Asked with (observation, action) in every period of a reset that moves the plant; a returned string ends it with
     # ResetStopped, so that an operator's stop does not have to wait until the pendulum is up.
     reset_watch: Callable[[Array, Array], str | None] | None = None
+    # Asked in every period once the plant is in its start set: a reset that holds the plant there (a balanced pendulum)
+    # goes on holding it until this says that the policy may take over.
+    reset_ready: Callable[[], bool] | None = None
 
     @abstractmethod
     def connect(self) -> None: ...

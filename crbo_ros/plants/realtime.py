@@ -119,7 +119,7 @@ class Paced(Plant):
         self.plant.connect()
 
     def reset(self, rng: np.random.Generator) -> Array:
-        self.plant.reset_watch = self.reset_watch
+        self.plant.reset_watch, self.plant.reset_ready = self.reset_watch, self.reset_ready
         observation = self.plant.reset(rng)
         self.pacer.start()
         return observation

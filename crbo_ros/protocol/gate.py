@@ -1,15 +1,19 @@
-"""The runner's last look before anything moves, and at every step while it does: is there a live, matching approval?"""
+"""The runner's last look before anything moves, and at every step while it does: is there a live, matching approval?
+
+Time is an argument, counted on one clock of the runner's own that does not stand still while the machine sleeps
+(CLOCK_BOOTTIME). Fails safe: what was not heard is not assumed.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from crbo_ros.protocol.records import APPROVED, Verdict
+from crbo_ros.protocol.records import APPROVED, Offer, Verdict
 
-HELD, LOST = "held", "lost"
+HELD, LOST, QUIT = "held", "lost", "quit"
+SETTLED = 0.05  # s that a monitor must have been heard for: a burst of old messages after a freeze is no sign of life
 
 
 @dataclass(frozen=True)
@@ -23,63 +27,78 @@ class Obstacle:
 class Presence:
     """Who was heard within the last `seconds`."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds, self._clock = seconds, clock
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self._heard: dict[str, float] = {}
 
-    def hear(self, who: str) -> None:
-        now = self._clock()
+    def hear(self, now: float, who: str) -> None:
         self._heard = {name: when for name, when in self._heard.items() if now - when <= self.seconds} | {who: now}
 
-    def count(self) -> int:
-        now = self._clock()
-        return sum(now - when <= self.seconds for when in self._heard.values())
+    def count(self, now: float) -> int:
+        return sum(0.0 <= now - when <= self.seconds for when in self._heard.values())
 
 
 class Gate:
-    """Knows the monitor's last heartbeat. Fails safe: what it has not heard, it does not assume."""
+    """Knows the monitor's heartbeats. Thread-safe: they come on one thread, the plant's loop asks on another."""
 
-    def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.timeout, self._clock = timeout, clock
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
         self._lock = threading.Lock()
-        self._heard, self._monitor_uid, self._armed, self._reason = -float("inf"), "", False, ""
+        self._heard = self._since = -math.inf
+        self._monitor_uid, self._armed, self._reason = "", False, ""
 
-    def heartbeat(self, monitor_uid: str, armed: bool, reason: str = "") -> None:
+    def beat(self, now: float, monitor_uid: str, armed: bool, reason: str = "") -> None:
         with self._lock:
-            self._heard, self._monitor_uid, self._armed, self._reason = self._clock(), monitor_uid, armed, reason
+            if monitor_uid != self._monitor_uid or not 0.0 <= now - self._heard <= self.timeout:
+                self._since = now
+            self._heard, self._monitor_uid, self._armed, self._reason = now, monitor_uid, armed, reason
 
-    def obstacle(self, verdict: Verdict | None = None) -> Obstacle | None:
+    def obstacle(self, now: float, verdict: Verdict | None = None) -> Obstacle | None:
         """What stands in the way of moving under this verdict's monitor, or None. Cheap: called every step."""
         with self._lock:
-            silent = self._clock() - self._heard
-            if silent > self.timeout:
-                heard = "never" if self._heard == -float("inf") else f"{silent:.2f} s ago"
+            silent = now - self._heard
+            if not 0.0 <= silent <= self.timeout:
+                heard = "never" if self._heard == -math.inf else f"{silent:.2f} s ago"
                 return Obstacle(LOST, f"no heartbeat of the safety monitor (last heard: {heard})")
             if not self._armed:
                 return Obstacle(HELD, self._reason or "the safety monitor is not armed")
+            if self._heard - self._since < SETTLED:
+                return Obstacle(LOST, "the safety monitor has been heard only just now")
             if verdict is not None and verdict.monitor_uid != self._monitor_uid:
                 return Obstacle(LOST, "the safety monitor that gave the approval is gone (another one answers now)")
             return None
 
-    def refusal(self, verdict: Verdict, *, experiment_uid: str, proposal_id: int, theta_hash: str, runner: str,
-                arrived: float) -> str:  # fmt: skip
-        """Why this verdict does not permit this rollout now, or "" when it does.
 
-        `arrived`: when the answer came (this gate's clock).
-        """
+@dataclass(frozen=True)
+class Permit:
+    """One approval: for one execution of exactly this theta, by this runner, while its monitor lives and is armed."""
+
+    gate: Gate
+    verdict: Verdict
+    asked: float  # when the question was sent, on the runner's clock: the approval's age counts from there
+
+    def mismatch(self, offer: Offer, runner: str, nonce: str, key: str) -> str:
+        """Which field of the verdict is for something else, or ""."""
         wanted = {
-            "experiment_uid": experiment_uid,
-            "proposal_id": proposal_id,
-            "theta_hash": theta_hash,
-            "runner": runner,
-        }
+            "experiment_uid": offer.experiment_uid, "proposal_id": offer.id, "theta_hash": offer.theta_hash,
+            "runner": runner, "nonce": nonce,
+        }  # fmt: skip
         for field, value in wanted.items():
-            if getattr(verdict, field) != value:
-                return f"{field}: the verdict is for {getattr(verdict, field)!r}, not {value!r}"
-        if verdict.status != APPROVED:
-            return f"status: {verdict.status} ({verdict.reason})"
-        age = self._clock() - arrived
-        if age > verdict.valid_for:
-            return f"valid_for: the approval was valid for {verdict.valid_for:g} s and is {age:.2f} s old"
-        obstacle = self.obstacle(verdict)
-        return obstacle.reason if obstacle else ""
+            if getattr(self.verdict, field) != value:
+                return f"{field}: the verdict is for {getattr(self.verdict, field)!r}, not {value!r}"
+        return "" if self.verdict.proven(key) else "proof: not made with the key of this experiment"
+
+    def refusal(self, now: float) -> Obstacle | None:
+        """Why the policy may not begin now, or None."""
+        if self.verdict.status != APPROVED:
+            return Obstacle(LOST, f"status: {self.verdict.status} ({self.verdict.reason})")
+        age = now - self.asked
+        if not 0.0 <= age <= self.verdict.valid_for:
+            return Obstacle(
+                LOST, f"valid_for: the approval is valid for {self.verdict.valid_for:g} s and {age:.2f} s old"
+            )
+        return self.obstacle(now)
+
+    def obstacle(self, now: float) -> Obstacle | None:
+        """Why what has begun may not go on, or None."""
+        return self.gate.obstacle(now, self.verdict)

@@ -147,7 +147,9 @@ class SafetyMonitor:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def check(self, *, experiment_uid: str, proposal_id: int, theta: ArrayLike, hash: str, runner: str) -> Verdict:
+    def check(
+        self, *, experiment_uid: str, proposal_id: int, theta: ArrayLike, hash: str, runner: str, nonce: str = ""
+    ) -> Verdict:
         """The verdict on one proposal. Asking again gives the same decision as long as the data are the same."""
         with self._lock:
             self.last_check = self._clock()
@@ -162,7 +164,7 @@ class SafetyMonitor:
                 status, reason = REFUSED, str(error)
             verdict = Verdict(
                 status, experiment_uid, proposal_id, hash, runner, reason, self.uid, stamp=self._clock(),
-                valid_for=self.valid_for if status == APPROVED else 0.0, threshold=self.threshold,
+                valid_for=self.valid_for if status == APPROVED else 0.0, threshold=self.threshold, nonce=nonce,
             )  # fmt: skip
             if bound is not None and bound.nearest >= 0:
                 verdict = replace(

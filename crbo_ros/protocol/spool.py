@@ -1,32 +1,41 @@
-"""The runner's memory: the request in hand and the results that the optimizer has not acknowledged yet.
+"""The runner's memory: the request in hand, what was begun, and the results that are not acknowledged yet.
 
-Written to disk (SQLite, synchronous FULL) before anything is published, so that a runner that is killed carries on with
-the same request and hands in what it had measured.
+Written to disk (SQLite, synchronous FULL) before anything moves and before anything is published, so that a runner
+that is killed carries on with the same request, knows what it had begun, and hands in what it had measured.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from crbo_ros.protocol.records import Episode, new_uid
-from crbo_ros.protocol.store import Database
+from crbo_ros.protocol.database import Database
+from crbo_ros.protocol.records import Episode, Offer, new_uid
 
 SCHEMA = """
 CREATE TABLE request (only INTEGER PRIMARY KEY CHECK (only = 1), request_id TEXT NOT NULL);
+CREATE TABLE executions (
+    episode_uid TEXT PRIMARY KEY, request_id TEXT NOT NULL, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL,
+    verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '');
 CREATE TABLE results (
     number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
+BEGUN, INTERRUPTED, ENDED = "begun", "interrupted", "ended"
 
 
 class Spool:
-    """A result is pending (to be handed in), done (acknowledged) or refused (kept aside for a person)."""
+    """A result is pending (to be handed in), done (acknowledged) or refused (kept aside for a person).
+
+    An execution is begun, then ended (there is a result of the same uid) or interrupted (there never will be one).
+    """
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 1, owner=True)
+        self.database = Database(path, SCHEMA, 2, owner=True)
+
+    # -- requests ----------------------------------------------------------------------------------
 
     def request_id(self) -> str:
-        """The id of the wish in hand; a new one if the last has been dealt with. On disk before it is used."""
+        """The id of the request in hand; a new one if the last has been dealt with. On disk before it is used."""
         rows = self.database.query("SELECT request_id FROM request")
         return str(rows[0][0]) if rows else self.new_request()
 
@@ -36,8 +45,45 @@ class Spool:
             self.database.execute("INSERT OR REPLACE INTO request VALUES (1, ?)", request_id)
         return request_id
 
-    def add(self, episode: Episode) -> None:
-        """Keep a result; in the same transaction the wish that led to it is fulfilled and the next one made."""
+    # -- executions --------------------------------------------------------------------------------
+
+    def begin(self, episode_uid: str, request_id: str, offer: Offer, verdict_id: str) -> None:
+        """This is about to move. An approval that was used before is refused by the database itself."""
+        with self.database.transaction():
+            self.database.insert(
+                "executions", episode_uid=episode_uid, request_id=request_id, experiment_uid=offer.experiment_uid,
+                proposal_id=offer.id, verdict_id=verdict_id,
+            )  # fmt: skip
+
+    def interrupt(self, episode_uid: str, reason: str) -> None:
+        """What was begun was broken off and gives no result."""
+        with self.database.transaction():
+            self.database.execute(
+                "UPDATE executions SET end = ?, reason = ? WHERE episode_uid = ? AND end = ?",
+                INTERRUPTED, reason, episode_uid, BEGUN,
+            )  # fmt: skip
+
+    def recover(self) -> int:
+        """After a start: whatever was begun and has no end was interrupted by the end of its process; how many."""
+        with self.database.transaction():
+            count = self.database.query("SELECT count(*) FROM executions WHERE end = ?", BEGUN)[0][0]
+            self.database.execute(
+                "UPDATE executions SET end = ?, reason = 'the runner ended' WHERE end = ?", INTERRUPTED, BEGUN
+            )
+        return int(count)
+
+    def interruptions(self, request_id: str) -> int:
+        """How often the proposal of this request was begun and broken off."""
+        rows = self.database.query(
+            "SELECT count(*) FROM executions WHERE request_id = ? AND end = ?", request_id, INTERRUPTED
+        )
+        return int(rows[0][0])
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def add(self, episode: Episode) -> str:
+        """Keep a result; in the same transaction its request is fulfilled and the next one, which is returned, made."""
+        request_id = new_uid()
         with self.database.transaction():
             self.database.insert(
                 "results",
@@ -45,7 +91,9 @@ class Spool:
                 experiment_uid=episode.experiment_uid,
                 episode=episode.to_json(),
             )
-            self.database.execute("INSERT OR REPLACE INTO request VALUES (1, ?)", new_uid())
+            self.database.execute("UPDATE executions SET end = ? WHERE episode_uid = ?", ENDED, episode.episode_uid)
+            self.database.execute("INSERT OR REPLACE INTO request VALUES (1, ?)", request_id)
+        return request_id
 
     def pending(self) -> list[Episode]:
         return [

@@ -38,6 +38,7 @@ class Arm(Task):
     name = "arm"
     plants = ("joint_trajectory",)
     episodes = 50
+    holds_start = True
 
     def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
         super().__init__(plant)
@@ -85,16 +86,18 @@ class Arm(Task):
         if violation := self.plant.limits.violation(trajectory):
             return Outcome(NAN, FAILED, f"refused: {violation}")
 
-        def poll() -> None:
-            if watch is None:
-                return
-            here = self.plant.position()
-            if reason := watch(time.monotonic() - began, here, np.empty(0)):
+        def ask(seconds: float) -> None:
+            if watch is not None and (reason := watch(seconds, self.plant.position(), np.empty(0))):
                 raise Stopped(reason)
+
+        def poll() -> None:
+            ask(time.monotonic() - began)
 
         try:
             self.connect()
-            self.plant.move_to(trajectory.position[0], self.return_seconds, poll)
+            self.plant.move_to(trajectory.position[0], self.return_seconds, lambda: ask(-1.0))
+            ask(0.0)  # at the start pose: the movement's own approval
+            began = time.monotonic()
             self.returns.begin()
             times, path = self.plant.execute(trajectory, poll)
             value = self.returns.end(None, 5.0, poll)

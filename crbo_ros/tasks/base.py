@@ -56,9 +56,10 @@ class Outcome:
 
 
 # Called on every control step, before its action is applied, with (time in s, observation, action) where the plant is
-# stepped one by one, and with time 0 during a start-up that moves it; a returned string stops the episode with that
-# reason. A simulation that runs an episode in one compiled call, in far less than a control period of real time, calls
-# it once before and once after.
+# stepped one by one, and with a negative time during a start-up that moves it; a returned string stops the episode with
+# that reason. The first call with time 0 may wait for the approval, unless `ready` (see Task.holds_start) was asked. A
+# simulation that runs an episode in one compiled call, in far less than a control period of real time, calls it once
+# before and once after.
 Watch = Callable[[float, Array, Array], "str | None"]
 
 
@@ -75,6 +76,9 @@ class Task(Connection, ABC):
     episodes = 100  # the paper's budget
     episode_seconds: float = 0.0  # longest episode, s of plant time
     plant: Any = None  # what moves, if anything does
+    # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
+    # policy act only when the first watch with time 0 agrees; so the approval is asked for when the plant is ready.
+    holds_start: bool = False
 
     def __init__(self, plant: str | None = None) -> None:
         from crbo_ros import registry

@@ -141,11 +141,11 @@ class Basketball(Task):
         throw = Throw(self.plant, trajectory, release, record)
         try:
             while throw.time < self.episode_seconds and not throw.over(linger):
+                if watch is not None and (reason := watch(throw.time, self.plant.observe(), throw.action())):
+                    return Outcome(math.nan, STOPPED, reason, throw.steps, throw.time)
                 throw.step()
                 if on_step is not None:
                     on_step(throw.time)
-                if watch is not None and (word := watch(throw.time, self.plant.observe(), throw.action())):
-                    return Outcome(math.nan, STOPPED, word, throw.steps, throw.time)
         except (PlantError, error) as failure:
             return Outcome(math.nan, FAILED, f"PyBullet: {failure}", throw.steps, throw.time)
         finally:

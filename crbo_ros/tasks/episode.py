@@ -58,7 +58,7 @@ def run_episode(
     """Reset, then at most `steps` periods; the return is the sum of the judge's rewards.
 
     completed: all steps ran. terminated: the judge gave a reason; the return so far counts. stopped: the watch gave a
-    reason, before an action was applied or (asked with time 0) during a reset that moves the plant. failed: the plant
+    reason, before an action was applied or (asked with time -1) during a reset that moves the plant. failed: the plant
     failed, or the policy's action is not finite (and not applied).
     """
     recorder = Recorder(columns, plant.rate, record)
@@ -69,7 +69,8 @@ def run_episode(
         value = total if end in (COMPLETED, TERMINATED) else NAN
         return Outcome(value, end, reason, done, done / plant.rate, plant.statistics(), recorder.trajectory())
 
-    plant.reset_watch = None if watch is None else lambda observation, action: watch(0.0, observation, action)
+    plant.reset_watch = None if watch is None else lambda observation, action: watch(-1.0, observation, action)
+    plant.reset_ready = getattr(watch, "ready", None)
     try:
         observation = plant.reset(rng)
         for step in range(steps):

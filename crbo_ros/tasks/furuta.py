@@ -68,6 +68,7 @@ class Furuta(Task):
         self.space = Space(self.theta_0 - 0.7, self.theta_0 + 0.7)
         self.plant = self._make_plant(realtime, plant_options or {})
         self.compiled = isinstance(self.plant, QubeSim) and not stepped
+        self.holds_start = not self.compiled
 
     def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:
         plant: Plant

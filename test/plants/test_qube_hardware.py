@@ -146,7 +146,7 @@ def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch):
         assert (outcome.end, outcome.reason, outcome.steps) == ("stopped", "operator", 0)
         assert card.voltages[-1] == 0.0
         assert len(card.voltages) <= 102
-    assert set(seen) == {0.0}
+    assert set(seen) == {-1.0}
 
 
 def test_wrong_signs_are_found_before_the_swing_up(monkeypatch):

@@ -124,12 +124,12 @@ class QubeHardware(Plant):
         observation = self._exchange(0.0)
         phase = ""
         try:
-            while not start.done:
+            while not (start.done and (self.reset_ready is None or self.reset_ready())):
                 voltage = start.voltage(observation)
                 if start.phase != phase:
                     phase = start.phase
                     log.info("start-up: %s", "LIFT THE PENDULUM" if phase == "lift" else phase)
-                if self._clock() - begun > self.reset_timeout:
+                if not start.done and self._clock() - begun > self.reset_timeout:
                     raise PlantError(f"the Qube was not ready within {self.reset_timeout:g} s (last phase: {phase})")
                 if self.reset_watch is not None and (reason := self.reset_watch(observation, np.array([voltage]))):
                     raise ResetStopped(reason)

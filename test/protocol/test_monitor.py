@@ -9,10 +9,8 @@ import pytest
 from crbo_ros.core import Space
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
-from crbo_ros.protocol.gate import HELD, LOST, Gate, Presence
 from crbo_ros.protocol.monitor import SafetyMonitor
-from crbo_ros.protocol.records import APPROVED, REFUSED, WAITING, Episode, Verdict
-from crbo_ros.protocol.spool import Spool
+from crbo_ros.protocol.records import APPROVED, REFUSED, WAITING, Episode
 
 SPACE = Space([0.0, 0.0], [1.0, 1.0])
 THETA_0 = np.array([0.5, 0.5])
@@ -238,76 +236,3 @@ def test_a_late_monitor_uses_the_history_that_it_heard_before_it_was_asked(tmp_p
     monitor.add_return(seen(THETA_0, 1.0, 0))
     assert check(monitor, [0.5, 0.6], 1).status == APPROVED
     assert monitor.n == 1
-
-
-def gate_at(now):
-    return Gate(timeout=0.5, clock=lambda: now[0])
-
-
-def approval(**change):
-    fields = {"status": APPROVED, "experiment_uid": "e", "proposal_id": 3, "theta_hash": "h", "runner": "r"}
-    return Verdict(**{**fields, "reason": "", "monitor_uid": "m", "valid_for": 5.0, **change})
-
-
-def refusal(gate, verdict, arrived=0.0):
-    return gate.refusal(verdict, experiment_uid="e", proposal_id=3, theta_hash="h", runner="r", arrived=arrived)
-
-
-def test_a_live_matching_unexpired_approval_opens_the_gate_and_nothing_else_does():
-    now = [0.0]
-    gate = gate_at(now)
-    assert "heartbeat" in refusal(gate, approval())
-    gate.heartbeat("m", armed=True)
-    assert refusal(gate, approval()) == ""
-    for change in (
-        {"experiment_uid": "x"}, {"proposal_id": 4}, {"theta_hash": "x"}, {"runner": "x"}, {"status": REFUSED},
-        {"status": WAITING}, {"monitor_uid": "restarted"}, {"valid_for": 0.0},
-    ):  # fmt: skip
-        now[0] += 1e-3
-        assert refusal(gate, approval(**change)) != "", change
-    now[0] = 0.4
-    assert refusal(gate, approval(), arrived=-4.7) != ""  # answered too long ago
-    assert refusal(gate, approval(), arrived=0.0) == ""
-    now[0] = 0.6
-    assert "heartbeat" in refusal(gate, approval(), arrived=0.5)
-
-
-def test_the_gate_tells_a_lost_monitor_from_one_that_holds():
-    now = [0.0]
-    gate = gate_at(now)
-    assert gate.obstacle().kind == LOST
-    gate.heartbeat("m", armed=False, reason="smoke")
-    assert (gate.obstacle().kind, gate.obstacle().reason) == (HELD, "smoke")
-    gate.heartbeat("m", armed=True)
-    assert gate.obstacle(approval()) is None
-    assert gate.obstacle(approval(monitor_uid="old")).kind == LOST
-
-
-def test_the_spool_remembers_request_and_results_across_a_restart(tmp_path):
-    spool = Spool(tmp_path / "spool.sqlite")
-    request = spool.request_id()
-    spool.close()
-    spool = Spool(tmp_path / "spool.sqlite")
-    assert spool.request_id() == request
-    result = seen([0.1, 1.0 / 3.0], 0.1 + 0.2, 5)
-    spool.add(result)
-    spool.close()
-    spool = Spool(tmp_path / "spool.sqlite")
-    (kept,) = spool.pending()
-    assert (kept.value, kept.theta.tolist()) == (result.value, result.theta.tolist())
-    assert spool.request_id() != request  # the wish was fulfilled with the result
-    spool.settle(kept.episode_uid, "done")
-    assert spool.pending() == []
-    assert [e.proposal_id for e in spool.history("e")] == [5]
-
-
-def test_presence_counts_those_who_spoke_lately():
-    now = [0.0]
-    presence = Presence(3.0, clock=lambda: now[0])
-    assert presence.count() == 0
-    for when, who, count in ((1.0, "a", 1), (2.0, "b", 2), (3.0, "b", 2), (4.5, "b", 1), (5.0, "c", 2)):
-        now[0] = when
-        presence.hear(who)
-        assert presence.count() == count
-    now[0] = 9.0
-    assert presence.count() == 0

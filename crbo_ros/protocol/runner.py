@@ -1,0 +1,627 @@
+"""The runner's half of docs/PROTOCOL.md: ask, prepare, judge, run, make safe, hand in. There is no other copy of it.
+
+A state machine without ROS, threads or a clock of its own: time is an argument, nothing waits. Whoever drives it calls
+the events as answers come (cheap, at any time; what answers no question in hand is ignored) and `step` whenever the
+time that it returned has passed. `told` may be called from another thread; the rest belongs to one.
+
+What it keeps, whatever is dropped, delayed, doubled, frozen or killed (test/protocol/test_loop.py tries):
+1. the policy begins only under a permit without refusal, once for each verdict, after that is on disk;
+2. what was begun ends as exactly one result or as interrupted; repeated at most `repeats` times, then HELD;
+3. a plant that is broken, or not known to be safe, is a FAULT until a person clears it, and ends no proposal;
+4. STOP and QUIT stop the plant in the same call, from every state; QUIT leaves no measured result behind;
+5. no call blocks (but for the spool's disk), and no jump of the clock opens a gate.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from crbo_ros.core.problem import differences
+from crbo_ros.core.space import Space
+from crbo_ros.core.trial import NAN, theta_hash
+from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
+from crbo_ros.protocol.ports import (
+    ACCEPTED,
+    DONE,
+    DUPLICATE,
+    MONITOR,
+    OK,
+    OPTIMIZER,
+    REFUSED,
+    WAIT,
+    Answer,
+    Command,
+    Limits,
+    Link,
+    Memory,
+    Ran,
+    Receipt,
+    Rig,
+    Stage,
+    State,
+    Status,
+)
+from crbo_ros.protocol.records import (
+    APPROVED,
+    FAILED,
+    RETURNED,
+    STOPPED,
+    VETOED,
+    WAITING,
+    Episode,
+    Offer,
+    Verdict,
+    new_uid,
+)
+
+
+@dataclass(frozen=True)
+class _Question:
+    nonce: str
+    sent: float
+
+
+@dataclass
+class _Hand:
+    """The proposal in hand."""
+
+    offer: Offer
+    request_id: str
+    leased_until: float
+    begun: int  # executions that were broken off since a person last looked
+    permit: Permit | None = None
+    episode_uid: str = ""
+    prepared_at: float = math.nan
+    renewed: float = -math.inf
+    ran: Ran | None = None
+    stopping_since: float = math.nan
+    pause: float = 0.02  # between two questions to a monitor that says WAITING
+    released: bool = False  # the plant was made safe while a person thinks about this proposal
+
+
+def _nothing(level: str, text: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class EpisodeLoop:
+    """See the module's docstring. `experiment` and `problem`: proposals of others are not run; empty: any."""
+
+    runner: str
+    spool: Memory
+    link: Link
+    rig: Rig
+    gate: Gate
+    limits: Limits = field(default_factory=Limits)
+    experiment: str = ""
+    problem: str = ""
+    space: Space | None = None
+    key: str = ""
+    exit_when_done: bool = False
+    say: Callable[[str, str], None] = _nothing  # (level, text) to the log
+    stamp: Callable[[], float] = time.time  # for people: when a result was made
+
+    def __post_init__(self) -> None:
+        self.status = Status()
+        self.recent: list[Episode] = []  # the last results, for a monitor whose topic is slow
+        self._request = self.spool.request_id()
+        interrupted = self.spool.recover()
+        self.status.interrupted = interrupted
+        self._unreported: list[Episode] = self.spool.pending()
+        self._notes: list[Callable[[], None]] = []  # to be written into the spool when there is time
+        self._question: _Question | None = None
+        self._not_before = -math.inf  # the next question
+        self._asked = -math.inf  # when the optimizer was last asked for a proposal
+        self._hand: _Hand | None = None
+        self._kept: Episode | None = None
+        self._quitting, self._cleared = "", False
+        self._give_back = False
+        self._last = -math.inf
+        self._rested = False
+        self._quit_at = math.nan
+
+    @property
+    def state(self) -> State:
+        return self.status.state
+
+    @property
+    def offer(self) -> Offer | None:
+        return None if self._hand is None else self._hand.offer
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def told(self, command: Command, why: str = "") -> None:
+        """A command. Thread-safe: the plant is stopped at once, the rest is `step`'s."""
+        if command is Command.QUIT:
+            self._quitting = why or "told to end"
+            self.rig.stop(QUIT)
+        elif command is Command.STOP:
+            self.rig.stop(HELD)
+        elif command is Command.CLEAR:
+            self._cleared = True
+        else:
+            self._give_back = self._cleared = True
+
+    def proposed(self, now: float, nonce: str, answer: Answer) -> None:
+        """The optimizer's answer to `link.propose`."""
+        question = self._answers(nonce, State.ASK)
+        if question is None:
+            return
+        if reason := self._foreign(answer):
+            self._wait(now, 0.5, reason, alarm=True)
+        elif answer.status == OK and answer.offer is not None:
+            self._take(now, question, answer.offer)
+        elif answer.status == WAIT:
+            self._drop_hand()
+            self._wait(now, answer.retry_after, answer.reason)
+        elif answer.status == DONE:
+            self._finish(now, answer)
+        else:
+            self._drop_hand()
+            self.say("warning", f"request refused: {answer.reason}")
+            self._request = self.spool.new_request()
+            self._wait(now, 0.0, answer.reason)
+
+    def judged(self, now: float, nonce: str, verdict: Verdict) -> None:
+        """The monitor's answer to `link.check`."""
+        question = self._answers(nonce, State.JUDGE)
+        hand = self._hand
+        if question is None or hand is None:
+            return
+        permit = Permit(self.gate, verdict, question.sent)
+        if mismatch := permit.mismatch(hand.offer, self.runner, nonce, self.key):
+            self.say("error", f"a verdict for something else was discarded: {mismatch}")
+            self._wait(now, hand.pause, mismatch)
+        elif verdict.status == APPROVED:
+            hand.permit = permit
+        elif verdict.status == VETOED:
+            self.rig.stop(VETOED)
+            self._go(State.MAKE_SAFE, verdict.reason)
+            hand.permit, hand.ran = permit, Ran(VETOED, reason=verdict.reason)
+        else:
+            self._wait(now, hand.pause, verdict.reason)
+            hand.pause = min(2.0 * hand.pause, 0.5)
+
+    def acknowledged(self, now: float, episode_uid: str, receipt: Receipt) -> None:
+        """The optimizer's answer to `link.report`."""
+        if not self._unreported or self._unreported[0].episode_uid != episode_uid:
+            return
+        self._question = None
+        if receipt.status in (ACCEPTED, DUPLICATE, REFUSED):
+            end = "refused" if receipt.status == REFUSED else "done"
+            if end == "refused":
+                self.say("error", f"episode {self._unreported[0].proposal_id} refused, kept aside: {receipt.reason}")
+            self._notes.append(partial(self.spool.settle, episode_uid, end, receipt.reason))
+            del self._unreported[0]
+            self.status.unreported = len(self._unreported)
+        else:
+            self.say(
+                "warning", f"the optimizer cannot take episode {self._unreported[0].proposal_id}: {receipt.reason}"
+            )
+            self._wait(now, self.limits.retry, receipt.reason)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def step(self, now: float) -> float:
+        """Do what can be done now, one thing; s until it wants to be called again at the latest."""
+        if now < self._last:  # no clock of ours goes back; should one, no question or pause of before counts
+            self._question, self._not_before = None, now
+        self._last = now
+        if self._quitting and math.isnan(self._quit_at):
+            self._quit_at = now
+        hand = self._hand
+        if hand is not None and self.limits.renew <= now - hand.renewed and now <= hand.leased_until:
+            hand.renewed, hand.leased_until = now, now + hand.offer.lease
+            self.link.renew(hand.offer)
+        return self._STEPS[self.state](self, now)
+
+    def _hand_in(self, now: float) -> float:
+        if not self._unreported:
+            self._go(State.ENDED if self._quitting else State.ASK)
+            return 0.0
+        if self._quitting:  # it is on disk: the next start hands it in
+            return self._end()
+        if (wait := self._may_ask(now, OPTIMIZER)) > 0.0:
+            return wait
+        self._ask(now, self._unreported[0].episode_uid)
+        self.link.report(self._unreported[0])
+        self._write_notes()
+        return self.limits.answer
+
+    def _ask_for_proposal(self, now: float) -> float:
+        if self._quitting:
+            return self._end()
+        if (wait := self._may_ask(now, OPTIMIZER)) > 0.0:
+            return wait
+        self._asked = now
+        self.link.propose(self._ask(now), self._request)
+        self._write_notes()
+        return self.limits.answer
+
+    def _prepare(self, now: float) -> float:
+        hand = self._in_hand()
+        if self._quitting:
+            return self._end()
+        if hand.begun > self.limits.repeats:
+            self._go(State.HELD, f"proposal {hand.offer.id} was begun {hand.begun} times and broken off each time")
+            self.say("error", f"{self.status.message}: clear it, or give it back")
+            return 0.0
+        obstacle = self.gate.obstacle(now)
+        if now > hand.leased_until or (obstacle and now - self._asked > self.limits.recheck):
+            self._go(State.ASK, self.status.message)  # the same request: is it still ours, is the run over?
+            return 0.0
+        self.status.held = obstacle is not None and obstacle.kind == HELD
+        if obstacle:
+            self.status.message = obstacle.reason
+            return min(self.limits.look, 0.02)
+        hand.permit, hand.ran, hand.prepared_at, hand.pause, hand.released = None, None, math.nan, 0.02, False
+        self.status.plant_safe = False
+        self._go(State.READY, f"proposal {hand.offer.id} ({hand.offer.kind})")
+        self.rig.prepare(hand.offer)
+        return 0.0
+
+    def _ready(self, now: float) -> float:
+        """On the way to the start set, by the reset's own permission: an open gate."""
+        hand = self._in_hand()
+        progress = self.rig.look()
+        if progress.stage is Stage.PREPARED:
+            hand.prepared_at = now
+            self._question, self._not_before = None, now
+            self._go(State.JUDGE)
+            return 0.0
+        if progress.stage is Stage.BROKEN:
+            return self._fault(progress.reason)
+        if progress.stage is Stage.ENDED:  # refused before it moved, or stopped
+            return self._stopped(progress.ran)
+        if reason := self._reason_to_stop(now):
+            return self._halt(reason)
+        return self.limits.look
+
+    def _judge(self, now: float) -> float:
+        hand = self._in_hand()
+        progress = self.rig.look()
+        if progress.stage is Stage.BROKEN:
+            return self._fault(progress.reason)
+        if progress.stage is Stage.ENDED and not hand.released:
+            return self._stopped(progress.ran)
+        if reason := self._reason_to_stop(now):
+            return self._halt(reason)
+        if hand.permit is not None:
+            return self._approved(now, hand, hand.permit, progress.stage is Stage.PREPARED)
+        if not hand.released and now - hand.prepared_at > self.limits.patience and self._question is None:
+            hand.released = True  # an operator may take their time; the plant need not balance meanwhile
+            self.rig.stop(WAITING)
+            return 0.0
+        if (wait := self._may_ask(now, MONITOR)) > 0.0:
+            return min(wait, self.limits.look)
+        nonce = self._ask(now)
+        self.link.check(nonce, hand.offer, self.recent)
+        return self.limits.look
+
+    def _approved(self, now: float, hand: _Hand, permit: Permit, prepared: bool) -> float:
+        if not prepared:  # the plant was made safe while a person thought: once more, and a fresh verdict
+            hand.permit = None
+            self._go(State.PREPARE)
+            return 0.0
+        if refusal := permit.refusal(now):
+            hand.permit = None
+            self.say("warning", f"proposal {hand.offer.id} does not run: {refusal.reason}")
+            self._wait(now, hand.pause, refusal.reason)
+            return 0.0
+        hand.episode_uid = new_uid()
+        try:
+            self.spool.begin(hand.episode_uid, hand.request_id, hand.offer, permit.verdict.verdict_id)
+        except StoreError as error:  # what cannot be written down does not move
+            hand.episode_uid, hand.permit = "", None
+            self.say("error", str(error))
+            self._wait(now, self.limits.retry, str(error))
+            return 0.0
+        self._go(State.BEGIN)
+        return 0.0
+
+    def _begin(self, now: float) -> float:
+        """A step of its own: writing took time, and the permit is looked at again."""
+        hand = self._in_hand()
+        assert hand.permit is not None
+        if reason := self._reason_to_stop(now):
+            return self._halt(reason)
+        if refusal := hand.permit.refusal(now):
+            return self._halt(refusal.reason)
+        self.status.verdict_id = hand.permit.verdict.verdict_id
+        self._go(State.RUN, f"proposal {hand.offer.id} ({hand.offer.kind})")
+        self.rig.begin(hand.permit)
+        return 0.0
+
+    def _run(self, now: float) -> float:
+        hand = self._in_hand()
+        progress = self.rig.look()
+        if progress.stage is Stage.BROKEN:
+            return self._fault(progress.reason)
+        if progress.stage is Stage.ENDED:
+            return self._stopped(progress.ran)
+        assert hand.permit is not None
+        if self._quitting or hand.permit.obstacle(now):
+            return self._halt(self._quitting or "the permit is gone")
+        return self.limits.look
+
+    def _make_safe(self, now: float) -> float:
+        """The plant has been told to stop, or has ended by itself: look that it is safe, then book what it gave."""
+        hand = self._in_hand()
+        if math.isnan(hand.stopping_since):
+            hand.stopping_since = now
+        progress = self.rig.look()
+        if progress.stage is Stage.BROKEN:
+            return self._fault(progress.reason)
+        if progress.stage not in (Stage.IDLE, Stage.ENDED):
+            if now - hand.stopping_since > self.limits.safe:
+                return self._fault(f"the plant did not stop within {self.limits.safe:g} s")
+            return min(self.limits.look, 0.01)
+        if hand.ran is None and progress.ran is not None:
+            hand.ran = progress.ran
+        safe = self.rig.safe()
+        self.status.plant_safe = safe.confirmed
+        return self._book(hand, "" if safe.confirmed else f"the plant is not known to be safe: {safe.reason}")
+
+    def _book(self, hand: _Hand, fault: str) -> float:
+        """What became of the execution: a result, an interruption, or nothing (it had not begun)."""
+        ran, self.status.verdict_id, hand.stopping_since = hand.ran, "", math.nan
+        hand.ran = None
+        begun, stopped = bool(hand.episode_uid), ran is None or ran.outcome == STOPPED
+        if ran is not None and (not stopped or (begun and ran.stopped_by == HELD)):
+            if begun and not stopped:
+                self.status.episodes += 1
+            self._result(hand, ran)
+        else:
+            self._interrupted(hand, (ran.reason if ran is not None else "") or self._quitting or "stopped")
+            self._go(State.PREPARE)
+        if fault:
+            self._go(State.FAULT, fault)
+            self.say("error", f"FAULT: {fault}")
+        return 0.0
+
+    def _interrupted(self, hand: _Hand, reason: str) -> None:
+        if not hand.episode_uid:
+            return
+        uid, hand.episode_uid = hand.episode_uid, ""
+        hand.begun += 1
+        self.status.interrupted += 1
+        self.say("warning", f"proposal {hand.offer.id} was broken off ({hand.begun}): {reason}")
+        self._notes.append(partial(self.spool.interrupt, uid, reason))
+        self._write_notes()
+
+    def _result(self, hand: _Hand, ran: Ran) -> None:
+        """A result for the proposal in hand: to the disk, then to everybody."""
+        verdict = hand.permit.verdict if hand.permit is not None else None
+        self._kept = Episode(
+            episode_uid=hand.episode_uid or new_uid(),
+            experiment_uid=hand.offer.experiment_uid,
+            proposal_id=hand.offer.id,
+            runner=self.runner,
+            theta=hand.offer.theta,
+            outcome=ran.outcome,
+            value=ran.value,
+            reason=ran.reason,
+            verdict_id=verdict.verdict_id if verdict else "",
+            predicted_worst_case=verdict.worst_case if verdict else NAN,
+            steps=ran.steps,
+            duration=ran.duration,
+            deadline_misses=ran.deadline_misses,
+            max_lateness=ran.max_lateness,
+            stamp=self.stamp(),
+            problem=hand.offer.problem,
+        )
+        self._not_before = -math.inf
+        self._go(State.KEEP)
+        self._keep(self._last)
+
+    def _keep(self, now: float) -> float:
+        episode = self._kept
+        if episode is not None and now >= self._not_before:
+            try:
+                self._request = self.spool.add(episode)
+                self._unreported.append(episode)
+                self._kept = None
+                if episode.counts:
+                    self.recent = [*self.recent[-2:], episode]
+            except StoreError as error:  # the plant is safe; the result waits for room on the disk
+                self.say("error", f"the result of proposal {episode.proposal_id} cannot be kept: {error}")
+                self.status.message = str(error)
+                self._not_before = now + self.limits.retry
+        if self._kept is not None:
+            if self._quitting and now - self._quit_at > self.limits.farewell:
+                self.say("fatal", f"a measured result is lost with this process: {self._kept.to_json()}")
+                return self._end()
+            return max(self._not_before - now, 0.01)
+        self._drop_hand()
+        self.status.unreported = len(self._unreported)
+        self._question, self._not_before = None, -math.inf
+        self._go(State.HAND_IN)
+        return 0.0
+
+    def _held(self, now: float) -> float:
+        """HELD or FAULT: nothing begins until a person has looked. Whether the run is over is asked all the same."""
+        if self._quitting:
+            return self._end()
+        if not self._cleared:
+            return 0.1
+        self._cleared = False
+        hand = self._hand
+        safe = self.rig.safe()
+        if not safe.confirmed:
+            self._go(State.FAULT, f"the plant is not known to be safe: {safe.reason}")
+            return 0.1
+        self.status.plant_safe = True
+        if hand is None:
+            self._go(State.HAND_IN)
+        elif self._kept is not None:
+            self._go(State.KEEP)
+        elif self._give_back:
+            self._interrupted(hand, "given back")
+            self._result(hand, Ran(RETURNED, reason="given back by the operator"))
+        else:
+            hand.begun = 0
+            self._go(State.PREPARE)
+        self._give_back = False
+        return 0.0
+
+    def _done(self, now: float) -> float:
+        if self.rig.look().stage not in (Stage.IDLE, Stage.ENDED):  # it is still being left with the best policy
+            return self.limits.look
+        if self._quitting or self.exit_when_done:
+            return self._end()
+        if now - self._asked > self.limits.recheck:  # a larger budget lets it go on
+            self._question = None
+            self._go(State.ASK, self.status.message)
+            return 0.0
+        return self.limits.recheck
+
+    def _ended(self, now: float) -> float:
+        return math.inf
+
+    # -- what the steps share ----------------------------------------------------------------------
+
+    def _go(self, state: State, message: str = "") -> None:
+        if state is not self.status.state:
+            self._question = None  # an answer that comes later is none
+        self.status.state, self.status.message = state, message
+
+    def _end(self) -> float:
+        self._go(State.ENDED, self._quitting or self.status.message)
+        return 0.0
+
+    def _in_hand(self) -> _Hand:
+        assert self._hand is not None
+        return self._hand
+
+    def _drop_hand(self) -> None:
+        self._hand, self.status.proposal_id, self.status.held = None, -1, False
+
+    def _wait(self, now: float, seconds: float, reason: str, alarm: bool = False) -> None:
+        if alarm and reason != self.status.message:
+            self.say("error", reason)
+        self._not_before, self.status.message = now + seconds, reason
+
+    def _may_ask(self, now: float, whom: str) -> float:
+        """0 when a question may be put to them now, else s until the next look."""
+        obstacle = self.link.obstacle(whom)
+        if self._question is not None:
+            left = self._question.sent + self.limits.answer - now
+            if left > 0.0 and not obstacle:
+                return min(left, 0.1)
+            self.say("warning", f"{whom} {obstacle or f'gave no answer within {self.limits.answer:g} s'}; asking again")
+            self._question = None
+        if now < self._not_before:
+            return self._not_before - now
+        if obstacle:
+            self._wait(now, 0.1, f"{whom} {obstacle}")
+            return 0.1
+        return 0.0
+
+    def _ask(self, now: float, nonce: str = "") -> str:
+        self._question = _Question(nonce or new_uid(), now)
+        return self._question.nonce
+
+    def _answers(self, nonce: str, state: State) -> _Question | None:
+        """The question in hand, if this is an answer to it; it is answered then."""
+        question = self._question
+        if question is None or question.nonce != nonce or self.state is not state:
+            return None
+        self._question = None
+        return question
+
+    def _foreign(self, answer: Answer) -> str:
+        """Why this optimizer is not ours, or ""."""
+        if self.experiment and answer.experiment not in ("", self.experiment):
+            return (
+                f"the optimizer is of experiment {answer.experiment!r}, this runner of {self.experiment!r}: use a "
+                "namespace for each experiment; nothing moves"
+            )
+        if self.problem and answer.problem not in ("", self.problem):
+            what = "; ".join(differences(answer.problem, self.problem))
+            return f"the optimizer optimises something else than this runner runs ({what}); nothing moves"
+        return ""
+
+    def _take(self, now: float, question: _Question, offer: Offer) -> None:
+        """A proposal: a new one, or the one in hand once more."""
+        hand = self._hand
+        known = hand is not None and (hand.offer.experiment_uid, hand.offer.id) == (offer.experiment_uid, offer.id)
+        if hand is None or not known:
+            begun = self.spool.interruptions(self._request)
+            hand = self._hand = _Hand(offer, self._request, 0.0, begun)
+        hand.leased_until = question.sent + offer.lease
+        self.status.proposal_id, self.status.experiment_uid = offer.id, offer.experiment_uid
+        self._not_before = -math.inf
+        try:
+            if self.space is not None:
+                self.space.check(offer.theta)
+            if theta_hash(offer.theta) != offer.theta_hash:
+                raise InvalidInput("theta_hash: not the hash of theta")
+        except InvalidInput as error:
+            self.say("error", f"proposal {offer.id} failed: {error}")
+            self._result(hand, Ran(FAILED, reason=str(error)))
+            return
+        self._go(State.PREPARE, self.status.message if known else "")
+
+    def _finish(self, now: float, answer: Answer) -> None:
+        """Nothing left to propose."""
+        self._drop_hand()
+        self._go(State.DONE, answer.reason)
+        if not self._rested:
+            self._rested = True
+            self.say("info", f"done: {answer.reason}")
+            if answer.offer is not None:
+                self.rig.rest(answer.offer.theta)
+
+    def _reason_to_stop(self, now: float) -> str:
+        if self._quitting:
+            return self._quitting
+        obstacle = self.gate.obstacle(now)
+        return obstacle.reason if obstacle else ""
+
+    def _halt(self, reason: str) -> float:
+        """Stop the plant; what it gives is booked when it is safe."""
+        self.rig.stop(reason)
+        self._go(State.MAKE_SAFE, reason)
+        return 0.0
+
+    def _stopped(self, ran: Ran | None) -> float:
+        """The plant has come to its end by itself."""
+        self._in_hand().ran = ran
+        self._go(State.MAKE_SAFE, "" if ran is None else ran.reason)
+        return 0.0
+
+    def _fault(self, reason: str) -> float:
+        """The plant is broken, by no fault of the proposal: it stays in hand, and a person must look."""
+        self.rig.stop(reason)
+        self._interrupted(self._in_hand(), reason)
+        self._in_hand().stopping_since = math.nan
+        self.status.plant_safe, self.status.verdict_id = False, ""
+        self._question = None
+        self._go(State.FAULT, reason)
+        self.say("fatal", f"FAULT: {reason}")
+        return 0.0
+
+    def _write_notes(self) -> None:
+        """Mark in the spool what the optimizer has answered and what was broken off, while others are busy.
+
+        Killed before that, the runner hands those results in again after its restart, and they are duplicates; and what
+        has begun and has no end is taken for interrupted.
+        """
+        while self._notes:
+            try:
+                self._notes[0]()
+            except StoreError as error:  # no harm is done: the next time
+                self.say("error", str(error))
+                return
+            del self._notes[0]
+
+    _STEPS = {
+        State.HAND_IN: _hand_in, State.ASK: _ask_for_proposal, State.PREPARE: _prepare, State.READY: _ready,
+        State.JUDGE: _judge, State.BEGIN: _begin, State.RUN: _run, State.MAKE_SAFE: _make_safe, State.KEEP: _keep,
+        State.HELD: _held, State.FAULT: _held, State.DONE: _done, State.ENDED: _ended,
+    }  # fmt: skip

@@ -1,0 +1,442 @@
+"""The runner's loop: random schedules in simulated time, and single promises one by one. (More: ./crbo bench loop)"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crbo_ros.bench import loop as simulation
+from crbo_ros.core.problem import differences
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.protocol import ports, runner
+from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
+from crbo_ros.protocol.records import APPROVED, COMPLETED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
+from crbo_ros.protocol.runner import EpisodeLoop
+
+THETA = np.array([0.25, 0.5])
+
+
+def test_no_schedule_breaks_a_promise() -> None:
+    broken = simulation.try_schedules(range(1_500))
+    assert not broken, broken[:3]
+
+
+# -- mutations: each breaks one promise, and the schedules must find it --------------------------------
+
+
+def source(old: str, new: str) -> Callable[[Any], None]:
+    """The loop with a piece of its source changed."""
+
+    def mutate(patch: Any) -> None:
+        import inspect
+
+        text = inspect.getsource(runner)
+        assert text.count(old) >= 1, old
+        module = type(runner)("mutant")
+        module.__dict__["__name__"] = "crbo_ros.protocol.mutant"
+        import sys
+
+        patch.setitem(sys.modules, "crbo_ros.protocol.mutant", module)
+        exec(compile(text.replace(old, new), "mutant", "exec"), module.__dict__)
+        patch.setattr(simulation, "EpisodeLoop", module.__dict__["EpisodeLoop"])
+
+    return mutate
+
+
+def deaf_permit(patch: Any) -> None:
+    patch.setattr(Permit, "obstacle", lambda self, now: None)
+
+
+def ageless_permit(patch: Any) -> None:
+    patch.setattr(Permit, "refusal", lambda self, now: self.obstacle(now))
+
+
+def gullible_gate(patch: Any) -> None:
+    patch.setattr("crbo_ros.protocol.gate.SETTLED", 0.0)
+
+
+MUTATIONS: dict[str, Callable[[Any], None]] = {
+    "begins before that is on disk": source(
+        "            self.spool.begin(hand.episode_uid, hand.request_id, hand.offer, permit.verdict.verdict_id)\n",
+        "            pass\n",
+    ),
+    "the permit is not looked at again after writing": source(
+        "        if refusal := hand.permit.refusal(now):\n            return self._halt(refusal.reason)\n", ""
+    ),
+    "an approval never grows old": ageless_permit,
+    "a running policy does not ask": deaf_permit,
+    "an answer to another question is taken": source("question.nonce != nonce or ", ""),
+    "an interruption is not written": source(
+        "        self._notes.append(partial(self.spool.interrupt, uid, reason))\n", ""
+    ),
+    "a lost monitor ends the proposal": source("(begun and ran.stopped_by == HELD)", "begun"),
+    "a broken plant does not latch": source(
+        "        self._go(State.FAULT, reason)\n", "        self._go(State.PREPARE, reason)\n"
+    ),
+    "an unsafe plant does not latch": source("        if fault:\n", "        if False:\n"),
+    "quit does not stop the plant": source("            self.rig.stop(QUIT)\n", "            pass\n"),
+    "a result that the disk refuses is dropped": source(
+        "                self._not_before = now + self.limits.retry\n        if self._kept",
+        "                self._kept = None\n        if self._kept",
+    ),
+    "a result is handed in once and forgotten": source(
+        "        self.link.report(self._unreported[0])\n",
+        "        self.link.report(self._unreported[0])\n        del self._unreported[0]\n",
+    ),
+    "what was broken off is repeated for ever": source("if hand.begun > self.limits.repeats:", "if False:"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_of_the_loop_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTATIONS[name](monkeypatch)
+    for seed in range(2_000):
+        if simulation.try_schedule(seed):
+            return
+    pytest.fail(f"2,000 schedules did not notice: {name}")
+
+
+# -- single promises -----------------------------------------------------------------------------------
+
+
+class FakeLink:
+    """Keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.renewed = 0
+
+    def obstacle(self, whom: str) -> str:
+        return ""
+
+    def propose(self, nonce: str, request_id: str) -> None:
+        self.asked.append(("propose", (nonce, request_id)))
+
+    def check(self, nonce: str, offer: Offer, recent: Any) -> None:
+        self.asked.append(("check", (nonce, offer)))
+
+    def report(self, episode: Episode) -> None:
+        self.asked.append(("report", episode))
+
+    def renew(self, offer: Offer) -> None:
+        self.renewed += 1
+
+    def last(self, verb: str) -> Any:
+        return next(what for name, what in reversed(self.asked) if name == verb)
+
+    def count(self, verb: str) -> int:
+        return sum(name == verb for name, _ in self.asked)
+
+
+class FakeRig:
+    """Does what the test says."""
+
+    def __init__(self) -> None:
+        self.progress, self.unsafe, self.begun, self.rested = Progress(Stage.IDLE), "", 0, None
+
+    def prepare(self, offer: Offer) -> None:
+        self.progress = Progress(Stage.PREPARED)
+
+    def begin(self, permit: Permit) -> None:
+        self.begun += 1
+        self.progress = Progress(Stage.RUNNING)
+
+    def look(self) -> Progress:
+        return self.progress
+
+    def stop(self, why: str) -> None:
+        if self.progress.stage in (Stage.PREPARED, Stage.RUNNING):
+            kind = why if why in (HELD, QUIT) else LOST
+            self.progress = Progress(Stage.ENDED, Ran(STOPPED, reason=why, stopped_by=kind))
+
+    def safe(self) -> Safe:
+        return Safe(not self.unsafe, self.unsafe)
+
+    def rest(self, theta: Any) -> None:
+        self.rested = theta
+
+
+class Bench:
+    """A loop with its time in hand."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = 100.0
+        self.world = simulation.World(0, faults=False)
+        self.memory = self.world.runners[0].memory
+        self.link, self.rig, self.gate = FakeLink(), FakeRig(), Gate(0.5)
+        self.said: list[str] = []
+        self.options = options
+        self.make()
+        self.alive = True
+
+    def make(self) -> None:
+        self.loop = EpisodeLoop(
+            "/r", self.memory, self.link, self.rig, self.gate, experiment="x",
+            say=lambda level, text: self.said.append(text), **self.options,
+        )  # fmt: skip
+
+    def run(self, seconds: float = 0.0) -> State:
+        """Some time, with the monitor's heartbeats."""
+        end = self.now + seconds
+        while True:
+            if self.alive:
+                self.gate.beat(self.now - 0.1 if self.now == 100.0 else self.now, "m", True)
+            for _ in range(20):
+                if self.loop.step(self.now) > 0.0:
+                    break
+            if self.now >= end:
+                return self.loop.state
+            self.now = min(end, self.now + 0.1)
+
+    def offer(self, id: int = 0, **changes: Any) -> None:
+        values: dict[str, Any] = {"lease": 600.0, "theta_hash": theta_hash(THETA), **changes}
+        offer = Offer("x", "e", "", id, THETA, kind="start", **values)
+        nonce, _ = self.link.last("propose")
+        self.loop.proposed(self.now, nonce, Answer(ports.OK, offer=offer, experiment="x"))
+
+    def judge(self, status: str = APPROVED, **changes: Any) -> None:
+        nonce, offer = self.link.last("check")
+        verdict = Verdict(status, "e", offer.id, offer.theta_hash, "/r", "why", "m", valid_for=5.0, nonce=nonce)
+        self.loop.judged(self.now, nonce, replace(verdict, **changes))
+
+    def to_run(self, id: int = 0) -> None:
+        self.run(0.3)
+        self.offer(id)
+        self.run(0.1)
+        self.judge()
+        assert self.run(0.0) is State.RUN
+
+    def end(self, value: float = 0.5) -> None:
+        self.rig.progress = Progress(Stage.ENDED, Ran(COMPLETED, value))
+
+
+def test_begun_is_on_disk_before_anything_moves_and_the_result_before_it_is_told() -> None:
+    bench = Bench()
+    bench.to_run()
+    (execution,) = bench.memory.executions.values()
+    assert execution.end == "begun"
+    bench.end(0.75)
+    assert bench.run() is State.HAND_IN
+    (episode,) = bench.memory.results.values()
+    assert (episode.value, episode.runner, bench.link.last("report")) == (0.75, "/r", episode)
+    bench.loop.acknowledged(bench.now, episode.episode_uid, Receipt(ports.ACCEPTED))
+    assert bench.run() is State.ASK
+
+
+def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_at_most_and_then_a_person_looks() -> None:
+    """It was started 13 times in 30 s, and nothing of that was on record."""
+    bench = Bench()
+    bench.to_run()
+    for _ in range(10):
+        bench.alive = False
+        bench.run(1.0)
+        bench.alive = True
+        bench.run(0.4)
+        if bench.loop.state is State.HELD:
+            break
+        bench.offer()
+        bench.run(0.1)
+        bench.judge()
+        bench.run()
+    assert bench.rig.begun == 3
+    assert bench.loop.status.interrupted == 3
+    assert [execution.end for execution in bench.memory.executions.values()] == ["interrupted"] * 3
+    assert bench.memory.results == {}, "no result, and the proposal has not ended"
+    bench.loop.told(Command.CLEAR)
+    bench.run(0.2)
+    assert bench.loop.state in (State.JUDGE, State.ASK, State.PREPARE)
+
+
+def test_a_restart_counts_what_was_begun_before() -> None:
+    """A plant that crashes its runner does so at most three times."""
+    bench = Bench()
+    for _ in range(3):
+        bench.to_run()
+        bench.make()  # killed in the middle and started again
+    bench.run(0.3)
+    bench.offer()
+    assert bench.run(0.2) is State.HELD
+    assert bench.rig.begun == 3
+
+
+def test_the_approval_is_asked_for_when_the_plant_is_in_its_start_set() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer()
+    bench.rig.prepare = lambda offer: setattr(bench.rig, "progress", Progress(Stage.PREPARING))  # type: ignore[method-assign]
+    bench.run(8.0)
+    assert (bench.loop.state, bench.link.count("check")) == (State.READY, 0)
+    bench.rig.progress = Progress(Stage.PREPARED)
+    bench.run(0.1)
+    assert (bench.loop.state, bench.link.count("check")) == (State.JUDGE, 1)
+
+
+def test_an_approval_is_too_old_by_its_question_not_by_its_answer() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer()
+    bench.run(0.1)
+    bench.now += 13.6  # frozen with the question under way
+    bench.run(0.0)
+    bench.judge()
+    bench.run(0.3)
+    assert bench.rig.begun == 0
+
+
+def test_a_plant_is_made_safe_while_an_operator_takes_time_and_prepared_again_then() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer()
+    for _ in range(30):
+        bench.run(0.2)
+        if bench.loop._question is not None:
+            bench.judge(WAITING)
+    assert bench.rig.progress.stage is Stage.ENDED, "nobody balances a pendulum for a person who thinks"
+    assert (bench.loop.state, bench.rig.begun) == (State.JUDGE, 0)
+    bench.run(1.0)
+    bench.judge(APPROVED)
+    bench.run(0.1)
+    assert bench.rig.begun == 0, "that approval was for a plant that was not ready"
+    bench.judge(APPROVED)
+    bench.run(0.0)
+    assert bench.rig.begun == 1
+
+
+def test_a_veto_is_a_result_and_nothing_moved() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer()
+    bench.run(0.1)
+    bench.judge(VETOED)
+    bench.run()
+    (episode,) = bench.memory.results.values()
+    assert (episode.outcome, episode.reason, bench.rig.begun, bench.memory.executions) == (VETOED, "why", 0, {})
+
+
+def test_the_end_of_a_run_is_heard_while_everything_is_held() -> None:
+    """finish while held: the runner did not learn of it, and a rollout began after rearm."""
+    bench = Bench(exit_when_done=True)
+    bench.run(0.3)
+    bench.offer()
+    bench.alive = False
+    bench.run(3.0)
+    assert bench.link.count("propose") > 1, "it goes on asking whether the run is over"
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, "finished", experiment="x"))
+    bench.alive = True
+    assert bench.run(0.5) is State.ENDED
+    assert bench.rig.begun == 0
+
+
+def test_a_broken_plant_latches_and_the_same_proposal_runs_again_under_a_new_approval() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.rig.progress = Progress(Stage.BROKEN, reason="no driver")
+    bench.run(5.0)
+    assert (bench.loop.state, bench.loop.status.message) == (State.FAULT, "no driver")
+    assert bench.memory.results == {}
+    bench.loop.told(Command.CLEAR)
+    bench.rig.progress = Progress(Stage.IDLE)
+    bench.run(0.1)
+    bench.judge()
+    bench.run()
+    assert (bench.loop.state, bench.rig.begun) == (State.RUN, 2)
+    assert len({execution.verdict_id for execution in bench.memory.executions.values()}) == 2
+
+
+def test_a_plant_that_is_not_known_to_be_safe_keeps_its_result_and_latches() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.rig.unsafe = "the voltage could not be read back"
+    bench.end(0.5)
+    bench.run(1.0)
+    assert (bench.loop.state, bench.loop.status.plant_safe) == (State.FAULT, False)
+    assert len(bench.memory.results) == 1
+    bench.loop.told(Command.CLEAR)
+    bench.run(1.0)
+    assert bench.loop.state is State.FAULT, "a person's word alone does not make it safe"
+    bench.rig.unsafe = ""
+    bench.loop.told(Command.CLEAR)
+    bench.run(1.0)
+    assert bench.loop.state is State.HAND_IN
+
+
+@pytest.mark.parametrize("command", [Command.QUIT, Command.STOP])
+def test_stop_and_quit_stop_the_plant_in_the_same_call(command: Command) -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.loop.told(command)
+    assert bench.rig.progress.stage is Stage.ENDED
+    state = bench.run(0.2)
+    assert state is (State.ENDED if command is Command.QUIT else State.HAND_IN)
+
+
+def test_told_to_quit_with_a_full_disk_a_result_waits_and_is_then_said_aloud() -> None:
+    bench = Bench(limits=Limits(farewell=2.0))
+    bench.to_run()
+    bench.memory.full_until = math.inf
+    bench.end(0.123)
+    bench.run(0.5)
+    bench.loop.told(Command.QUIT)
+    bench.run(1.0)
+    assert bench.loop.state is State.KEEP
+    bench.run(3.0)
+    assert bench.loop.state is State.ENDED
+    assert any("0.123" in text and "lost" in text for text in bench.said)
+
+
+def test_what_cannot_be_written_down_does_not_move() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer()
+    bench.run(0.1)
+    bench.memory.full_until = math.inf
+    bench.judge()
+    bench.run(0.5)
+    assert bench.rig.begun == 0
+
+
+def test_another_experiment_or_problem_is_not_run_and_named() -> None:
+    bench = Bench(problem="task=furuta plant=stand_in")
+    bench.run(0.3)
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.WAIT, experiment="y"))
+    assert "'y'" in bench.loop.status.message
+    bench.run(1.0)
+    nonce, _ = bench.link.last("propose")
+    answer = Answer(ports.OK, experiment="x", problem="task=furuta plant=nominal")
+    bench.loop.proposed(bench.now, nonce, answer)
+    assert "plant: nominal, not stand_in" in bench.loop.status.message
+    assert differences("a=1 b=2", "a=1 b=3") == ["b: 2, not 3"]
+
+
+def test_a_lease_is_renewed_while_the_episode_runs_and_asked_for_again_when_it_is_over() -> None:
+    bench = Bench()
+    bench.to_run()
+    before = bench.link.renewed
+    bench.run(5.0)
+    assert bench.link.renewed - before >= 5
+    bench = Bench()
+    bench.run(0.3)
+    bench.offer(lease=3.0)
+    bench.alive = False
+    bench.now += 100.0  # asleep
+    bench.run(0.1)
+    assert bench.link.count("propose") == 2
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0, 86400.0])
+def test_a_jump_of_the_clock_begins_nothing_and_stops_what_runs(jump: float) -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.alive = False
+    bench.now += jump
+    bench.run(0.2)
+    assert bench.rig.progress.stage is Stage.ENDED
+    assert bench.rig.begun == 1
