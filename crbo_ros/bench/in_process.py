@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.optimizer import DONE, OptimizerServer
@@ -37,10 +38,11 @@ def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float
 def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> Run:
     """Propose, check, run, report: every write to disk that the nodes make is made here too."""
     settings = {"gamma": task.gamma} if method == "crbo" else {}
+    problem = Problem(task.name, task.plant_name, task.space, task.theta_0)
     experiment = OptimizerServer.open(
-        folder / "experiment.sqlite", name=folder.name, task=task.name, space=task.space, theta_0=task.theta_0,
-        method=method, make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed,
-        settings=settings, budget=episodes,
+        folder / "experiment.sqlite", problem=problem, name=folder.name, method=method,
+        make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed, settings=settings,
+        budget=episodes,
     )  # fmt: skip
     monitor = SafetyMonitor(task.space, task.theta_0, folder / "monitor.sqlite")
     spool = Spool(folder / "runner.sqlite")

@@ -9,20 +9,23 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.service import Service
 from rclpy.signals import SignalHandlerOptions
+from rclpy.timer import Timer
 
-from crbo_ros.core.space import Space, Vector
+from crbo_ros.core.problem import Problem, custom_problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import PARENT
 from crbo_ros.registry import make_task
@@ -31,6 +34,7 @@ from crbo_ros.ros.parameters import Parameter
 from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 
 
 class ManagedNode(LifecycleNode):
@@ -55,7 +59,7 @@ class ManagedNode(LifecycleNode):
         self._leaving = False
         defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
-        self.create_timer(1.0, self._publish_diagnostics)
+        self.steady_timer(1.0, self._publish_diagnostics)
 
     # -- for subclasses -----------------------------------------------------------------------------
 
@@ -77,6 +81,10 @@ class ManagedNode(LifecycleNode):
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         """(level, message, values) for /diagnostics."""
         return OK, "", {}
+
+    def steady_timer(self, period: float, callback: Callable[[], None]) -> Timer:
+        """A timer that neither a step of the system's clock nor use_sim_time touches."""
+        return self.create_timer(period, callback, clock=STEADY)
 
     # -- work off the executor's thread -------------------------------------------------------------
 
@@ -138,13 +146,14 @@ class ManagedNode(LifecycleNode):
     def task_options(self) -> dict[str, Any]:
         return parse_json(self.value("task_options"), "task_options")
 
-    def problem(self) -> tuple[Space, Vector, float]:
-        """(space, theta_0, gamma) of the configured task, without connecting anything."""
+    def problem(self) -> Problem:
+        """The configured task's facts, without connecting anything."""
         if self.value("task") == "custom":
-            space = Space(list(self.value("lower")), list(self.value("upper")))
-            return space, space.check(list(self.value("theta_0")), "theta_0"), 0.5
+            return custom_problem(*(list(self.value(name)) for name in ("lower", "upper", "theta_0")))
         task = make_task(self.value("task"), self.value("plant") or None, **self.task_options())
-        return task.space, task.theta_0, task.gamma
+        return Problem(
+            task.name, task.plant_name, task.space, task.theta_0, task.gamma, task.episodes, task.episode_seconds
+        )
 
     def folder(self) -> Path:
         """The experiment's folder."""

@@ -61,7 +61,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
         self.create_subscription(msg.SafetyHeartbeat, "safety_heartbeat", self._on_heartbeat, qos.HEARTBEAT)
         self.create_subscription(msg.OptimizerState, "optimizer_state", self._on_optimizer, qos.LATCHED)
-        self.create_timer(0.5, self._publish_status)
+        self.steady_timer(0.5, self._publish_status)
 
     def _on_heartbeat(self, message: msg.SafetyHeartbeat) -> None:
         self.gate.heartbeat(message.monitor_uid, message.armed, message.reason)
@@ -293,6 +293,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             deadline_misses=int(statistics.get("deadline_misses", 0)),
             max_lateness=1e-3 * float(statistics.get("lateness_max_ms", 0.0)),
             stamp=time.time(),
+            problem=proposal.problem,
         )
         while True:
             try:

@@ -40,10 +40,10 @@ class SafetyMonitorNode(base.ManagedNode):
         self.create_timer(1.0 / self.value("heartbeat_rate"), self._beat)
 
     def open(self) -> None:
-        space, theta_0, _ = self.problem()
+        problem = self.problem()
         self.monitor = SafetyMonitor(
-            space,
-            theta_0,
+            problem.space,
+            problem.theta_0,
             self.folder() / "monitor.sqlite",
             j_min=self.value("j_min"),
             j_min_drop=self.value("j_min_drop"),

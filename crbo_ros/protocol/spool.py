@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from crbo_ros.protocol.database import Database
 from crbo_ros.protocol.records import Episode, new_uid
-from crbo_ros.protocol.store import Database
 
 SCHEMA = """
 CREATE TABLE request (only INTEGER PRIMARY KEY CHECK (only = 1), request_id TEXT NOT NULL);
