@@ -44,7 +44,7 @@ def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method
         make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed, settings=settings,
         budget=episodes,
     )  # fmt: skip
-    monitor = SafetyMonitor(task.space, task.theta_0, folder / "monitor.sqlite")
+    monitor = SafetyMonitor(problem, folder / "monitor.sqlite")
     spool = Spool(folder / "runner.sqlite")
     start = time.perf_counter()
     with task:
