@@ -80,7 +80,7 @@ class OptimizerNode(base.ManagedNode):
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
-        self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, 10)
+        self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.LATCHED)
         self.steady_timer(0.2, self._tick)
         self.steady_timer(1.0, self._repeat_state)
 
