@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from crbo_ros.clock import boottime
+from crbo_ros.core.problem import Problem
 from crbo_ros.errors import PlantError
 from crbo_ros.protocol.gate import LOST, SETTLED, Gate, Permit
 from crbo_ros.protocol.monitor import SafetyMonitor
@@ -43,19 +44,14 @@ class DirectLink:
 
     def propose(self, nonce: str, request_id: str) -> None:
         said = self.server.propose("runner", request_id)
-        offer = None
-        if said.proposal is not None:
-            offer = Offer.of(
-                said.proposal, experiment=self.server.name, experiment_uid=self.server.uid, problem="",
-                returns=self.server.method.n, lease=said.lease,
-            )  # fmt: skip
+        offer = None if said.proposal is None else self.server.offer(said)
         answer = Answer(said.status, said.reason, said.retry_after, offer, self.server.name)
         self.events.append(lambda loop, now: loop.proposed(now, nonce, answer))
 
     def check(self, nonce: str, offer: Offer, recent: Sequence[Episode]) -> None:
         verdict = self.monitor.check(
             experiment_uid=offer.experiment_uid, proposal_id=offer.id, theta=offer.theta, hash=offer.theta_hash,
-            runner="runner", nonce=nonce,
+            runner="runner", nonce=nonce, problem=offer.problem, returns=offer.returns,
         )  # fmt: skip
         self.server.add_verdict(verdict)
         self.events.append(lambda loop, now: loop.judged(now, nonce, verdict))
@@ -109,12 +105,13 @@ def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float
 def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> InProcessRun:
     """Propose, check, run, report: every write to disk that the nodes make is made here too."""
     settings = {"gamma": task.gamma} if method == "crbo" else {}
+    problem = Problem(task.name, task.plant_name, task.space, task.theta_0)
     server = OptimizerServer.open(
-        folder / "experiment.sqlite", name=folder.name, task=task.name, space=task.space, theta_0=task.theta_0,
-        method=method, make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed,
-        settings=settings, budget=episodes,
+        folder / "experiment.sqlite", problem=problem, name=folder.name, method=method,
+        make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed, settings=settings,
+        budget=episodes,
     )  # fmt: skip
-    monitor = SafetyMonitor(task.space, task.theta_0, folder / "monitor.sqlite")
+    monitor = SafetyMonitor(problem, folder / "monitor.sqlite")
     spool, gate = Spool(folder / "runner.sqlite"), Gate(0.5)
     link = DirectLink(server, monitor)
     loop = EpisodeLoop("runner", spool, link, DirectRig(task, seed), gate, exit_when_done=True)

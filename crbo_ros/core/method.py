@@ -53,8 +53,9 @@ class Method(ABC):
         return proposal
 
     def tell(self, id: int, value: float) -> None:
-        """The return of proposal `id`. Refused (InvalidInput, nothing changed) unless finite and pending."""
-        trial = self._pending_trial(id)
+        """The return of proposal `id`, also a late one of an expired proposal. Refused (InvalidInput, nothing changed)
+        unless it is finite and the first."""
+        trial = self._pending_trial(id, late=True)
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -158,10 +159,10 @@ class Method(ABC):
             self._completed.append(int(id))
         self._on_end(int(id), end)
 
-    def _pending_trial(self, id: int) -> Trial:
+    def _pending_trial(self, id: int, late: bool = False) -> Trial:
         if isinstance(id, bool) or not isinstance(id, (int, np.integer)) or not 0 <= id < len(self.trials):
             raise InvalidInput(f"id: no proposal has the id {id!r}")
         trial = self.trials[int(id)]
-        if trial.end is not TrialStatus.PENDING:
+        if trial.end is not TrialStatus.PENDING and not (late and trial.end is TrialStatus.EXPIRED):
             raise InvalidInput(f"id: proposal {id} has already ended ({trial.end.value})")
         return trial

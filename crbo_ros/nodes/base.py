@@ -23,8 +23,9 @@ from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.service import Service
 from rclpy.signals import SignalHandlerOptions
+from rclpy.timer import Timer
 
-from crbo_ros.core.space import Space, Vector
+from crbo_ros.core.problem import Problem, custom_problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import PARENT
 from crbo_ros.registry import make_task
@@ -33,6 +34,7 @@ from crbo_ros.ros.parameters import Parameter
 from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 
 
 class ManagedNode(LifecycleNode):
@@ -57,7 +59,7 @@ class ManagedNode(LifecycleNode):
         self._leaving = False
         defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
-        self.create_timer(1.0, self._publish_diagnostics)
+        self.steady_timer(1.0, self._publish_diagnostics)
 
     # -- for subclasses -----------------------------------------------------------------------------
 
@@ -80,6 +82,10 @@ class ManagedNode(LifecycleNode):
         """(level, message, values) for /diagnostics."""
         return OK, "", {}
 
+    def steady_timer(self, period: float, callback: Callable[[], None]) -> Timer:
+        """A timer that neither a step of the system's clock nor use_sim_time touches."""
+        return self.create_timer(period, callback, clock=STEADY)
+
     # -- work off the executor's thread -------------------------------------------------------------
 
     def make_worker(self, name: str) -> Worker:
@@ -98,10 +104,6 @@ class ManagedNode(LifecycleNode):
         self.get_logger().fatal("".join(traceback.format_exception(error)))
         self.exit_code = 1
         self.done.set()
-
-    def steady_timer(self, seconds: float, callback: Callable[[], None]) -> None:
-        """A timer that neither a step of the system's clock nor a simulated one touches."""
-        self.create_timer(seconds, callback, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     # -- parameters ---------------------------------------------------------------------------------
 
@@ -144,13 +146,14 @@ class ManagedNode(LifecycleNode):
     def task_options(self) -> dict[str, Any]:
         return parse_json(self.value("task_options"), "task_options")
 
-    def problem(self) -> tuple[Space, Vector, float]:
-        """(space, theta_0, gamma) of the configured task, without connecting anything."""
+    def problem(self) -> Problem:
+        """The configured task's facts, without connecting anything."""
         if self.value("task") == "custom":
-            space = Space(list(self.value("lower")), list(self.value("upper")))
-            return space, space.check(list(self.value("theta_0")), "theta_0"), 0.5
+            return custom_problem(*(list(self.value(name)) for name in ("lower", "upper", "theta_0")))
         task = make_task(self.value("task"), self.value("plant") or None, **self.task_options())
-        return task.space, task.theta_0, task.gamma
+        return Problem(
+            task.name, task.plant_name, task.space, task.theta_0, task.gamma, task.episodes, task.episode_seconds
+        )
 
     def folder(self) -> Path:
         """The experiment's folder."""

@@ -1,16 +1,16 @@
-"""The optimizer: owns the data set, answers propose_policy, takes in how proposals ended. Theta in, return out."""
+"""The optimizer: owns the data set, answers propose_policy, records how proposals ended. Theta in, return out."""
 
 from __future__ import annotations
 
 import json
 import math
 import threading
-import time
 from typing import Any
 
 from std_srvs.srv import Trigger
 
-from crbo_ros import msg, srv
+import crbo_ros.msg as msg
+import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
@@ -30,7 +30,7 @@ from crbo_ros.protocol.optimizer import (
     Answer,
     OptimizerServer,
 )
-from crbo_ros.protocol.records import Episode, Offer, Verdict
+from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.registry import make_method
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
@@ -47,8 +47,8 @@ RECEIPTS = {
     REFUSED: srv.AcknowledgeEpisode.Response.REFUSED,
     RETRY: srv.AcknowledgeEpisode.Response.RETRY,
 }
-STATES = {word: getattr(msg.OptimizerState, word.upper()) for word in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
-FIGURES = (
+STATES = {name: getattr(msg.OptimizerState, name.upper()) for name in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
+METRICS = (
     "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
     "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds"
 ).split()
@@ -66,11 +66,12 @@ class OptimizerNode(base.ManagedNode):
         self._newest: msg.OptimizerState | None = None  # state while an experiment is open
         self._telling = threading.Lock()  # what is told last is the newest
         # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
-        self._worker = self.make_worker("thinking")
+        self._worker = self.make_worker("fitting")
         self._ticking = self._preparing = False  # whether such a job is in the queue
         defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
         defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
+        defer(self.create_service(srv.GetEpisodes, "get_episodes", self._get_episodes), self._worker)
         for name in ("pause", "resume", "finish"):
             defer(self.create_service(Trigger, name, self._trigger(name)), self._worker)
         for name in ("set_parameters", "set_parameters_atomically"):
@@ -79,45 +80,44 @@ class OptimizerNode(base.ManagedNode):
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
-        self.create_timer(0.2, self._tick)
-        self.create_timer(1.0, self._repeat_state)
+        self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.LATCHED)
+        self.steady_timer(0.2, self._tick)
+        self.steady_timer(1.0, self._repeat_state)
 
     # -- lifecycle ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        space, theta_0, task_gamma = self.problem()
+        problem = self.problem()
         method, seed = self.value("method"), self.value("seed")
         settings = base.parse_json(self.value("settings"), "settings")
         if method == "crbo":
-            settings.setdefault("gamma", self.value("gamma") or task_gamma)
+            settings.setdefault("gamma", self.value("gamma") or problem.gamma)
             if math.isfinite(self.value("j_min")):
                 settings.setdefault("j_min", self.value("j_min"))
 
         def make(stored: dict[str, Any]) -> Any:
             try:
-                return make_method(method, space, theta_0, seed=seed, **stored)
+                return make_method(method, problem.space, problem.theta_0, seed=seed, **stored)
             except TypeError as error:
                 raise InvalidInput(f"parameter settings: {error}") from None
 
         self.experiment = OptimizerServer.open(
             self.folder() / "experiment.sqlite",
+            problem=problem,
             name=self.value("experiment"),
-            task=self.value("task"),
-            space=space,
-            theta_0=theta_0,
             method=method,
             make=make,
             seed=seed,
             settings=settings,
             resume=self.value("resume"),
             budget=self.value("episodes"),
-            expiry=self.value("expiry"),
+            lease=self.value("expiry"),
         )
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(self.value("episodes"))  # a larger budget lets it go on
         n = self.experiment.method.n
         self.get_logger().info(
-            f"experiment {self.experiment.name!r}: {method}, {space.dim} parameters, "
+            f"experiment {self.experiment.name!r}: {method}, {problem.space.dim} parameters, "
             + (f"carries on after {n} episodes" if n else "new")
             + f", in {self.folder()}"
         )
@@ -151,7 +151,7 @@ class OptimizerNode(base.ManagedNode):
             return
         if "episodes" in changes:
             self.experiment.set_budget(changes["episodes"])
-        # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf is lower than any return.
+        # The default values stand for "off": gamma 0 keeps the effective gamma, j_min -inf is lower than any return.
         wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
         if "j_min" in changes:
             wanted["j_min"] = max(changes["j_min"], -LARGEST)
@@ -182,11 +182,7 @@ class OptimizerNode(base.ManagedNode):
         response.retry_after = answer.retry_after
         response.proposal.experiment, response.proposal.experiment_uid = experiment.name, experiment.uid
         if answer.proposal is not None:
-            offer = Offer.of(
-                answer.proposal, experiment=experiment.name, experiment_uid=experiment.uid, problem="",
-                returns=experiment.method.n, lease=answer.lease, stamp=time.time(),
-            )  # fmt: skip
-            response.proposal = convert.to_message(offer)
+            response.proposal = convert.to_message(experiment.offer(answer))
             if answer.status == OK:
                 self._proposal.publish(response.proposal)
         if answer.status == REFUSED:
@@ -197,7 +193,7 @@ class OptimizerNode(base.ManagedNode):
         return response
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
-        response.status, response.reason = self._take_in(request.episode)
+        response.status, response.reason = self._record(request.episode)
         if not self._preparing:  # one at a time: two would put each other off for ever
             self._preparing = True
             self._worker.submit(self._prepare)  # after the answer has gone
@@ -217,23 +213,29 @@ class OptimizerNode(base.ManagedNode):
                 self.get_logger().error(str(error))
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        self._worker.submit(lambda: self._take_in_topic(message))
+        self._worker.submit(lambda: self._record_topic(message))
 
-    def _take_in_topic(self, message: msg.EpisodeReturn) -> None:
+    def _record_topic(self, message: msg.EpisodeReturn) -> None:
         experiment = self.experiment
         if experiment is None or message.experiment_uid != experiment.uid or experiment.knows(message.episode_uid):
             return
-        self._take_in(message)
+        self._record(message)
 
-    def _take_in(self, message: msg.EpisodeReturn) -> tuple[int, str]:
+    def _record(self, message: msg.EpisodeReturn) -> tuple[int, str]:
         experiment = self.experiment
         if experiment is None:
             return RECEIPTS[RETRY], "the optimizer is not configured"
         status, reason = experiment.acknowledge(convert.from_message(message, Episode))
-        if status in (REFUSED, RETRY):
+        if reason:
             self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
         self._changed.set()
         return RECEIPTS[status], reason
+
+    def _on_status(self, message: msg.RunnerStatus) -> None:
+        """A runner's sign of life renews the lease of what it holds. On the executor's thread: it waits for nothing."""
+        experiment = self.experiment
+        if experiment is not None and message.experiment_uid == experiment.uid and message.proposal_id >= 0:
+            experiment.renew(message.proposal_id, message.runner)
 
     def _on_verdict(self, message: msg.SafetyVerdict) -> None:
         self._worker.submit(lambda: self._keep_verdict(message))
@@ -255,6 +257,17 @@ class OptimizerNode(base.ManagedNode):
         response.available, response.experiment_uid, response.proposal_id = True, experiment.uid, best.id
         response.theta, response.mean, response.sigma = best.theta.tolist(), best.mean, best.sigma
         response.observed = best.observed
+        return response
+
+    def _get_episodes(self, request: Any, response: Any) -> Any:
+        experiment = self.experiment
+        if experiment is not None and request.experiment_uid in ("", experiment.uid):
+            try:
+                response.total, episodes = experiment.returns(request.start)
+            except StoreError as error:
+                self.get_logger().warning(f"get_episodes: {error}")
+                return response
+            response.episodes = [convert.to_message(episode) for episode in episodes]
         return response
 
     def _trigger(self, name: str) -> Any:
@@ -310,7 +323,7 @@ class OptimizerNode(base.ManagedNode):
             dim=experiment.method.space.dim,
             budget=experiment.budget,
         )
-        for name in FIGURES:
+        for name in METRICS:
             setattr(message, name, summary.get(name, math.nan))
         best = summary["best"]
         message.best_id = -1 if best is None else best.id

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from typing import Any
 
+from rclpy.parameter import Parameter
+from rclpy.task import Future
 from std_srvs.srv import Trigger
 
-from crbo_ros import msg, srv
+import crbo_ros.msg as msg
+import crbo_ros.srv as srv
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
-from crbo_ros.protocol.monitor import SafetyMonitor
+from crbo_ros.protocol.monitor import STRICTER, SafetyMonitor
 from crbo_ros.protocol.records import WAITING, Episode, Verdict
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
 
+OPERATOR = "the operator, by set_parameters"
+MISSING = 1.0  # s for which returns may be on their way; then the optimizer is asked for them
+AGAIN = 10.0  # s after which it is asked again
+
 
 class SafetyMonitorNode(base.ManagedNode):
-    """Translates between messages and core.monitor.SafetyMonitor. Silent (no heartbeat) unless active: fails safe."""
+    """Translates between messages and protocol.monitor. Silent (no heartbeat) unless active: fails safe."""
 
     PARAMETERS = parameters.MONITOR
 
@@ -27,23 +36,26 @@ class SafetyMonitorNode(base.ManagedNode):
         self._sequence = 0
         self._beating = threading.Lock()
         self._warned, self._hint = False, ""
-        self._last_word: tuple[int, str, str] | None = None
-        # Thinking may take long; the operator's words do not wait for it, and heartbeats wait for neither.
-        self._thinking, urgent = self.make_worker("thinking"), self.make_worker("operator")
-        defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._thinking)
+        self._key = os.environ.get("CRBO_KEY", "")  # the launcher gives it to monitor and runners
+        self._last_answer: tuple[int, str, str] | None = None
+        self._missing_since, self._asked = 0.0, 0.0  # on the monotonic clock; 0: nothing is missing
+        # Fitting may take long; the operator's commands do not wait for it, and heartbeats wait for neither.
+        self._fitting, urgent = self.make_worker("fitting"), self.make_worker("operator")
+        defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._fitting)
         defer(self.create_service(srv.ReviewProposal, "review_proposal", self._review), urgent)
         defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold)
         defer(self.create_service(Trigger, "rearm", self._rearm), urgent, at_once=self._count_holds)
+        for name in ("set_parameters", "set_parameters_atomically"):
+            defer(self.own_service(name), urgent)
+        self._history = self.create_client(srv.GetEpisodes, "get_episodes")
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
-        self.create_timer(1.0 / self.value("heartbeat_rate"), self._beat)
+        self.steady_timer(1.0 / self.value("heartbeat_rate"), self._beat)
 
     def open(self) -> None:
-        space, theta_0, _ = self.problem()
-        self.monitor = SafetyMonitor(
-            space,
-            theta_0,
+        monitor = SafetyMonitor(
+            self.problem(),
             self.folder() / "monitor.sqlite",
             j_min=self.value("j_min"),
             j_min_drop=self.value("j_min_drop"),
@@ -51,9 +63,15 @@ class SafetyMonitorNode(base.ManagedNode):
             scale=self.value("return_scale") or None,
             require_operator=self.value("require_operator"),
             valid_for=self.value("valid_for"),
+            key=self._key,
         )
-        held = f", HELD: {self.monitor.stopped} (call rearm)" if self.monitor.stopped else ""
-        self.get_logger().info(f"knows {self.monitor.n} returns{held}")
+        self.monitor = monitor
+        if monitor.notes:
+            self.set_parameters([Parameter(name, value=getattr(monitor, name)) for name in STRICTER])
+        for note in monitor.notes:
+            self.get_logger().warning(note)
+        held = f", HELD: {monitor.stopped} (call rearm)" if monitor.stopped else ""
+        self.get_logger().info(f"knows {monitor.n} returns{held}")
 
     def close(self) -> None:
         if self.monitor is not None:
@@ -61,9 +79,10 @@ class SafetyMonitorNode(base.ManagedNode):
             monitor.close()
 
     def apply(self, changes: dict[str, Any]) -> None:
-        for name in ("j_min", "j_min_drop", "require_operator"):
-            if name in changes and self.monitor is not None:
-                setattr(self.monitor, name, changes[name])
+        changes = {name: value for name, value in changes.items() if name in STRICTER}
+        if self.monitor is not None and changes:
+            for name, value in self.monitor.configure(OPERATOR, **changes).items():
+                self.get_logger().warning(f"{name} is {value} from now on, also after a restart if that is stricter")
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         monitor = self.monitor
@@ -92,43 +111,48 @@ class SafetyMonitorNode(base.ManagedNode):
         proposal = request.proposal
         monitor = self.monitor
         if monitor is None or not self.active:
-            verdict = Verdict(
-                WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner,
-                "the safety monitor is not active", "", nonce=request.nonce,
-            )  # fmt: skip
+            verdict = self._wait(request, "the safety monitor is not active")
         else:
             try:
                 for episode in request.recent:
-                    self._take_in(episode)
+                    self._record(episode)
                 verdict = monitor.check(
                     experiment_uid=proposal.experiment_uid,
                     proposal_id=proposal.id,
                     theta=list(proposal.theta),
                     hash=proposal.theta_hash,
                     runner=request.runner,
+                    problem=proposal.problem,
+                    returns=proposal.returns,
                     nonce=request.nonce,
                 )
             except StoreError as error:  # an approval that cannot be written down is none
                 self.get_logger().error(str(error))
-                verdict = Verdict(
-                    WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner, str(error),
-                    monitor.uid, nonce=request.nonce,
-                )  # fmt: skip
+                verdict = self._wait(request, str(error), monitor.uid)
+            self._look_for_missing(monitor, proposal.returns if verdict.status == WAITING else 0)
         response.verdict = convert.to_message(verdict)
         # WAITING is repeated at every question; once is enough for those who listen (and keep a history).
-        word = (verdict.proposal_id, verdict.status, verdict.reason)
-        if verdict.status != WAITING or word != self._last_word:
+        answer = (verdict.proposal_id, verdict.status, verdict.reason)
+        if verdict.status != WAITING or answer != self._last_answer:
             self._verdict.publish(response.verdict)
             if verdict.status == WAITING:
                 self.get_logger().info(f"proposal {proposal.id}: {verdict.reason}")
-        self._last_word = word
+        self._last_answer = answer
         if verdict.status == "vetoed":
             self.get_logger().warning(f"veto of proposal {proposal.id}: {verdict.reason}")
         hint = monitor.hint() if monitor is not None else ""
         if hint and not self._hint:
             self.get_logger().warning(hint)
-        self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's thinking
+        self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's fitting
         return response
+
+    def _wait(self, request: Any, reason: str, monitor_uid: str = "") -> Verdict:
+        """The answer of a monitor that cannot judge now."""
+        proposal = request.proposal
+        return Verdict(
+            WAITING, proposal.experiment_uid, proposal.id, proposal.theta_hash, request.runner, reason, monitor_uid,
+            nonce=request.nonce,
+        ).signed(self._key)  # fmt: skip
 
     def _review(self, request: Any, response: Any) -> Any:
         monitor = self.monitor
@@ -139,7 +163,7 @@ class SafetyMonitorNode(base.ManagedNode):
             response.accepted, response.reason = monitor.review(
                 request.proposal_id, request.theta_hash, request.approve, request.comment
             )
-        except StoreError as error:  # a word that cannot be written down was not given
+        except StoreError as error:  # a decision that cannot be written down was not made
             response.reason = str(error)
         return response
 
@@ -151,7 +175,7 @@ class SafetyMonitorNode(base.ManagedNode):
             self._beat()  # does not wait for the timer
         return monitor
 
-    def _stop(self, request: Any, response: Any, monitor: SafetyMonitor | None) -> Any:
+    def _stop(self, request: Any, response: Any, monitor: SafetyMonitor | None = None) -> Any:
         if monitor is None:
             response.success, response.message = True, "not configured: nothing moves anyway"
             return response
@@ -167,7 +191,7 @@ class SafetyMonitorNode(base.ManagedNode):
         """How often it had been told to hold when the call arrived: a stop after that wins."""
         return 0 if self.monitor is None else self.monitor.holds
 
-    def _rearm(self, request: Any, response: Any, holds: int) -> Any:
+    def _rearm(self, request: Any, response: Any, holds: int = 0) -> Any:
         monitor = self.monitor
         if monitor is None or not self.active:
             response.success, response.message = False, "the safety monitor is not active"
@@ -188,28 +212,58 @@ class SafetyMonitorNode(base.ManagedNode):
     # -- topics -------------------------------------------------------------------------------------
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        self._thinking.submit(lambda: self._learn(message))
+        self._fitting.submit(lambda: self._learn(message))
 
     def _learn(self, message: msg.EpisodeReturn) -> None:
-        """Take a return in and, if nobody waits, think about it: the next question comes soon."""
-        self._take_in(message)
+        """Record a return and, if nobody waits, fit the model to it: the next question comes soon."""
+        self._record(message)
         monitor = self.monitor
-        if monitor is not None and self.active and self._thinking.idle:
-            monitor.think()
+        if monitor is not None and self.active and self._fitting.idle:
+            monitor.fit()
 
-    def _take_in(self, message: msg.EpisodeReturn) -> None:
+    def _record(self, message: msg.EpisodeReturn, verified: bool = True) -> None:
         monitor = self.monitor
         if monitor is None or monitor.knows(message.episode_uid):
             return
         try:
-            monitor.add_return(convert.from_message(message, Episode))
+            monitor.add_return(convert.from_message(message, Episode), verified=verified)
         except (InvalidInput, StoreError) as error:
-            self.get_logger().warning(f"return of proposal {message.proposal_id} not taken in: {error}")
+            self.get_logger().warning(f"return of proposal {message.proposal_id} not recorded: {error}")
             return
         low = monitor.score.coverage < self.value("coverage_warning")
         if low and not self._warned:
             self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
         self._warned = low
+
+    # -- returns that the optimizer has and this monitor has not -----------------------------------------
+
+    def _look_for_missing(self, monitor: SafetyMonitor, returns: int) -> None:
+        """Ask the optimizer for them, unless they are just slow. Does not wait for the answer."""
+        now = time.monotonic()
+        if not monitor.lacks(returns):
+            self._missing_since = 0.0
+            return
+        self._missing_since = self._missing_since or now
+        if now - self._missing_since > MISSING and now - self._asked > AGAIN and self._history.service_is_ready():
+            self.get_logger().warning(f"lacks {monitor.lacks(returns)} returns: asks the optimizer's store for them")
+            self._ask_for_history(monitor, 0)
+
+    def _ask_for_history(self, monitor: SafetyMonitor, start: int) -> None:
+        self._asked = time.monotonic()
+        request = srv.GetEpisodes.Request(experiment_uid=monitor.experiment_uid, start=start)
+        future = self._history.call_async(request)
+        future.add_done_callback(lambda done: self._fitting.submit(lambda: self._record_history(done, start)))
+
+    def _record_history(self, done: Future, start: int) -> None:
+        answer, monitor = done.result(), self.monitor
+        if answer is None or monitor is None:
+            return
+        before = monitor.n
+        for message in answer.episodes:
+            self._record(message, verified=False)
+        self.get_logger().info(f"{monitor.n - before} returns from the optimizer's store, recorded as unverified")
+        if answer.episodes and start + len(answer.episodes) < answer.total:
+            self._ask_for_history(monitor, start + len(answer.episodes))
 
     def _beat(self) -> None:
         monitor = self.monitor

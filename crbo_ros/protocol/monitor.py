@@ -1,12 +1,12 @@
-"""The safety monitor's mind: its own data, its own bound, its verdicts, and how often its bounds held.
+"""The safety monitor's decisions: its own data, its own bound, its verdicts, and how often its bounds held.
 
-Independent of the optimizer: it knows the task's domain and theta_0 from its own configuration and sees only
-proposals and returns. The bound (lipschitz.WorstCase): J(x) >= max_i [y_i - noise - L |x - x_i|], in the unit box.
+Independent of the optimizer: it knows the problem from its own configuration and sees only proposals and returns. The
+bound (core.bound.WorstCase): J(x) >= max_i [y_i - noise - L |x - x_i|], in the unit box.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import threading
 import time
@@ -14,32 +14,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crbo_ros.core.bound import Bound, Coverage, WorstCase
-from crbo_ros.core.space import Space
+from crbo_ros.core.problem import Problem, differences
 from crbo_ros.core.trial import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
-from crbo_ros.protocol.database import Database, from_blob, to_blob
+from crbo_ros.protocol.database import Database
+from crbo_ros.protocol.monitor_store import KnownReturn, MonitorStore
 from crbo_ros.protocol.records import APPROVED, AT_OPERATOR, REFUSED, WAITING, Episode, Verdict, new_uid
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
 NO_START = "waits for theta_0's return:"
-LOST_START = "(If it ran, and this monitor has lost its memory: start a new experiment, or switch both thresholds off.)"
-SCHEMA = """
-CREATE TABLE returns (
-    episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
-    value REAL NOT NULL, verdict_id TEXT NOT NULL);
-CREATE TABLE approvals (
-    verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, theta_hash TEXT NOT NULL, runner TEXT NOT NULL,
-    stamp REAL NOT NULL, worst_case REAL);
-CREATE TABLE reviews (
-    experiment_uid TEXT NOT NULL, theta_hash TEXT NOT NULL, approved INTEGER NOT NULL, comment TEXT NOT NULL,
-    PRIMARY KEY (experiment_uid, theta_hash));
-CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+LOST_START = "(If theta_0 ran, and this monitor has lost its memory: let theta_0 run again, or start a new experiment.)"
+STRICTER: dict[str, Callable[[Any, Any], Any]] = {"j_min": max, "j_min_drop": min, "require_operator": max}
 
 
 class SafetyMonitor:
@@ -47,8 +38,7 @@ class SafetyMonitor:
 
     def __init__(
         self,
-        space: Space,
-        theta_0: ArrayLike,
+        problem: Problem,
         path: Path,
         *,
         j_min: float = -math.inf,
@@ -57,59 +47,78 @@ class SafetyMonitor:
         scale: float | None = None,
         require_operator: bool = False,
         valid_for: float = 5.0,
+        key: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.space, self.uid = space, new_uid()
-        theta_0 = space.check(theta_0, "theta_0")
-        self.start_hash, self._start_x = theta_hash(theta_0), space.to_unit(theta_0)
-        self.j_min, self.j_min_drop, self.require_operator, self.valid_for = (
-            j_min,
-            j_min_drop,
-            require_operator,
-            valid_for,
-        )
+        self.problem, self.space, self.uid = problem, problem.space, new_uid()
+        theta_0 = self.space.check(problem.theta_0, "theta_0")
+        self.start_hash, self._start_x = theta_hash(theta_0), self.space.to_unit(theta_0)
+        self.j_min, self.j_min_drop, self.require_operator = j_min, j_min_drop, require_operator
+        self.valid_for, self._key = valid_for, key
         self.approved = self.vetoed = 0
         self._recent: deque[bool] = deque(maxlen=RECENT)  # whether the bound vetoed the last proposals
         self.score = Coverage()
-        self.last_check = 0.0  # time of the last question, for diagnostics
-        self._clock, self._lock = clock, threading.RLock()
+        self._clock, self._lock = clock, threading.RLock()  # (the clock is for stamps, which people read)
         self._arming = threading.Lock()  # never held while computing or writing
-        self._bound = WorstCase(space.dim, lipschitz=lipschitz, scale=scale)
+        self._bound = WorstCase(self.space.dim, lipschitz=lipschitz, scale=scale)
         self._ids: list[int] = []  # proposal ids of the bound's data
         self._start_value = math.nan
         self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
-        self.database = Database(path, SCHEMA, 1, owner=True)
-        self.stopped = self._flag("stopped")  # why everything is held, or "" when armed; survives a restart
-        self.holds = 0  # how often it was told to hold
-        self.experiment_uid = self._flag("experiment_uid")  # the one it guards; empty until asked about one
-        self._seen: set[str] = set()  # episode_uids of the returns it has
+        self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
+        self._unverified: set[str] = set()  # those of them that the optimizer told, not a runner
+        self.store = MonitorStore(path)
         try:
-            self._check_domain()
-            self._load()
+            self.stopped = self.store.flag("stopped")  # why everything is held, or "" when armed; survives a restart
+            self.holds = 0  # how often it was told to hold
+            self.experiment_uid = self.store.flag("experiment_uid")  # the one it guards; empty until asked about one
+            self._check_identity()
+            self.notes = self._stricter()  # what the operator should know about the start
+            for known in self.store.returns():
+                self._book(known)
         except StoreError:
-            self.database.close()
+            self.store.close()
             raise
 
-    def _check_domain(self) -> None:
-        """Its returns lie in the unit box of one domain: in another one they would say something else."""
-        domain = json.dumps([a.tolist() for a in (self.space.lower, self.space.upper, self.space.log)])
-        known = self._flag("domain")
-        if known and known != domain:
+    @property
+    def database(self) -> Database:
+        return self.store.database
+
+    def _check_identity(self) -> None:
+        """Returns of another plant, policy or domain say nothing about this one."""
+        known = self.store.flag("problem")
+        if known and (others := differences(known, self.problem.key)):
             raise StoreError(
-                f"{self.database.path}: the monitor's memory of another domain (other bounds, scales or number of "
-                "parameters); choose another experiment name, or move that file away"
+                f"{self.database.path}: the monitor's memory of another problem ({'; '.join(others)}); "
+                "choose another experiment name, or move that file away"
             )
         if not known:
-            self._set_flag("domain", domain)
+            self.store.set_flag("problem", self.problem.key)
 
-    def _load(self) -> None:
-        rows = self.database.query(
-            "SELECT r.episode_uid, r.proposal_id, r.x, r.value, a.worst_case FROM returns r "
-            "LEFT JOIN approvals a ON a.verdict_id = r.verdict_id ORDER BY r.rowid"
-        )
-        for uid, proposal_id, x, value, worst_case in rows:
-            self._book(uid, proposal_id, from_blob(x), value, worst_case)
+    # -- thresholds --------------------------------------------------------------------------------
+
+    def _stricter(self) -> list[str]:
+        """What was set at run time holds again after a restart, where it is stricter than the configuration."""
+        notes = []
+        for change in {change.name: change for change in self.store.settings_log()}.values():
+            configured = getattr(self, change.name)
+            if STRICTER[change.name](configured, change.value) != configured:
+                setattr(self, change.name, change.value)
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.stamp))
+                notes.append(
+                    f"{change.name} {change.value} ({change.who}, {when}) is stricter than the configured {configured} "
+                    "and holds; set it at run time to change it"
+                )
+        return notes
+
+    def configure(self, who: str, **changes: Any) -> dict[str, Any]:
+        """Change thresholds at run time; those that did change. On disk before they are effective."""
+        changes = {name: value for name, value in changes.items() if getattr(self, name) != value}
+        if changes:
+            self.store.log_settings(changes, who, self._clock())
+            for name, value in changes.items():
+                setattr(self, name, value)
+        return changes
 
     # -- armed or not ------------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class SafetyMonitor:
 
     def keep_hold(self) -> None:
         """Write down that everything is held, so that it outlives a restart."""
-        self._set_flag("stopped", self.stopped)
+        self.store.set_flag("stopped", self.stopped)
 
     def stop(self, reason: str) -> None:
         """Hold everything, and write that down."""
@@ -130,7 +139,7 @@ class SafetyMonitor:
 
     def rearm(self, holds: int | None = None) -> bool:
         """Let things move again, once that is written down. False: somebody said hold since there were `holds`."""
-        self._set_flag("stopped", "")
+        self.store.set_flag("stopped", "")
         with self._arming:
             current = holds is None or holds == self.holds
             if current:
@@ -148,23 +157,41 @@ class SafetyMonitor:
     # -- verdicts ----------------------------------------------------------------------------------
 
     def check(
-        self, *, experiment_uid: str, proposal_id: int, theta: ArrayLike, hash: str, runner: str, nonce: str = ""
+        self,
+        *,
+        experiment_uid: str,
+        proposal_id: int,
+        theta: ArrayLike,
+        hash: str,
+        runner: str,
+        problem: str = "",
+        returns: int = 0,
+        nonce: str = "",
     ) -> Verdict:
-        """The verdict on one proposal. Asking again gives the same decision as long as the data are the same."""
+        """The verdict on one proposal. Asking again gives the same decision as long as the data are the same.
+
+        `returns`: how many the optimizer knew when it made the proposal. A monitor that knows fewer cannot judge it.
+        """
         with self._lock:
-            self.last_check = self._clock()
             bound: Bound | None = None
-            if experiment_uid and not self.experiment_uid:
-                self._adopt(experiment_uid)
+            threshold = self.threshold
             try:
+                self._check_problem(problem)
+                if experiment_uid and not self.experiment_uid:
+                    self._adopt(experiment_uid)
+                    threshold = self.threshold
                 theta = self.space.check(theta)
                 bound = self._bound.bound(self.space.to_unit(theta))
-                status, reason = self._decide(experiment_uid, proposal_id, theta_hash(theta), hash, bound)
+                if theta_hash(theta) != hash:
+                    raise InvalidInput("theta_hash: not the hash of theta")
+                status, reason = self._decide(experiment_uid, proposal_id, hash, bound, threshold, returns)
             except InvalidInput as error:
                 status, reason = REFUSED, str(error)
+            if self._unverified:
+                reason += f" [{len(self._unverified)} of {self.n} returns unverified: from the optimizer's store]"
             verdict = Verdict(
                 status, experiment_uid, proposal_id, hash, runner, reason, self.uid, stamp=self._clock(),
-                valid_for=self.valid_for if status == APPROVED else 0.0, threshold=self.threshold, nonce=nonce,
+                valid_for=self.valid_for if status == APPROVED else 0.0, threshold=threshold, nonce=nonce,
             )  # fmt: skip
             if bound is not None and bound.nearest >= 0:
                 verdict = replace(
@@ -172,61 +199,61 @@ class SafetyMonitor:
                     lipschitz=bound.lipschitz, lipschitz_source=bound.source,
                 )  # fmt: skip
             self._record(verdict)
-            return verdict
+            return verdict.signed(self._key)
 
-    def _decide(self, experiment_uid: str, proposal_id: int, own_hash: str, hash: str, bound: Bound) -> tuple[str, str]:
+    def _decide(
+        self, experiment_uid: str, proposal_id: int, hash: str, bound: Bound, threshold: float, returns: int
+    ) -> tuple[str, str]:
         if self.stopped:
             return WAITING, f"held: {self.stopped}; call rearm to go on"
         if not experiment_uid:
             raise InvalidInput("experiment_uid: must not be empty")
         if self.experiment_uid and experiment_uid != self.experiment_uid:
             raise InvalidInput(f"experiment_uid: this monitor guards {self.experiment_uid}, not {experiment_uid}")
-        if own_hash != hash:
-            raise InvalidInput("theta_hash: not the hash of theta")
-        if own_hash == self.start_hash:
+        if hash == self.start_hash:
             approval = "theta_0: approved because the operator configured it"
+        elif self.lacks(returns):
+            return WAITING, f"knows {self.n} of {returns} returns: without the others it cannot judge"
         elif math.isnan(self._start_value) and math.isfinite(self.j_min_drop):
             return WAITING, f"{NO_START} j_min_drop is relative to it. {LOST_START}"
-        elif self.threshold == -math.inf:
+        elif threshold == -math.inf:
             approval = "approved: no threshold (j_min) is configured; the bound is for information"
         elif bound.nearest < 0:
             return WAITING, f"{NO_START} without any return there is no bound. {LOST_START}"
-        elif not bound.value >= self.threshold:  # so that a NaN is refused, too
+        elif not bound.value >= threshold:  # so that a NaN is refused, too
             return REFUSED, (
-                f"worst case {bound.value:.4g} is below the threshold {self.threshold:.4g} "
+                f"worst case {bound.value:.4g} is below the threshold {threshold:.4g} "
                 f"({bound.distance:.3g} from proposal {self._ids[bound.nearest]}, "
                 f"L = {bound.lipschitz:.3g}, {bound.source})"
             )
         else:
-            approval = f"worst case {bound.value:.4g} is not below the threshold {self.threshold:.4g}"
+            approval = f"worst case {bound.value:.4g} is not below the threshold {threshold:.4g}"
         if not self.require_operator:
             return APPROVED, approval
-        rows = self.database.query(
-            "SELECT approved, comment FROM reviews WHERE experiment_uid = ? AND theta_hash = ?", experiment_uid, hash
-        )
-        if not rows:
+        review = self.store.review(experiment_uid, hash)
+        if review is None:
             self._waiting[hash] = proposal_id
             return WAITING, f"{AT_OPERATOR} ({approval})"
-        comment = f": {rows[0][1]}" if rows[0][1] else ""
-        if rows[0][0]:
+        comment = f": {review[1]}" if review[1] else ""
+        if review[0]:
             return APPROVED, f"approved by the operator{comment} ({approval})"
         return REFUSED, f"rejected by the operator{comment}"
 
+    def _check_problem(self, problem: str) -> None:
+        if problem and (others := differences(self.problem.key, problem)):
+            raise InvalidInput(f"problem: another one than this monitor guards ({'; '.join(others)})")
+
     def _adopt(self, experiment_uid: str) -> None:
-        self._set_flag("experiment_uid", experiment_uid)
+        self.store.set_flag("experiment_uid", experiment_uid)
         self.experiment_uid = experiment_uid
         early, self._early = self._early, []
         for episode in early:
-            self.add_return(episode)
+            with contextlib.suppress(InvalidInput):
+                self.add_return(episode)
 
     def _record(self, verdict: Verdict) -> None:
         if verdict.status == APPROVED:
-            worst_case = verdict.worst_case if math.isfinite(verdict.worst_case) else None
-            with self.database.transaction():
-                self.database.insert(
-                    "approvals", verdict_id=verdict.verdict_id, proposal_id=verdict.proposal_id,
-                    theta_hash=verdict.theta_hash, runner=verdict.runner, stamp=verdict.stamp, worst_case=worst_case,
-                )  # fmt: skip
+            self.store.add_approval(verdict)
             self.approved += 1
         elif verdict.status == REFUSED:
             self.vetoed += 1
@@ -254,18 +281,14 @@ class SafetyMonitor:
             )
 
     def review(self, proposal_id: int, hash: str, approve: bool, comment: str = "") -> tuple[bool, str]:
-        """The operator's word on a waiting proposal."""
+        """The operator's decision on a waiting proposal."""
         with self._lock:
             found = [h for h, id in self._waiting.items() if id == proposal_id]
             if not found:
                 return False, f"proposal_id: proposal {proposal_id} is not waiting for an operator"
             if hash and hash != found[0]:
                 return False, "theta_hash: the waiting proposal has another theta than the one that was shown"
-            with self.database.transaction():
-                self.database.execute(
-                    "INSERT OR REPLACE INTO reviews VALUES (?, ?, ?, ?)",
-                    self.experiment_uid, found[0], int(approve), comment,
-                )  # fmt: skip
+            self.store.add_review(self.experiment_uid, found[0], approve, comment)
             return True, "approved" if approve else "rejected"
 
     @property
@@ -275,61 +298,67 @@ class SafetyMonitor:
 
     # -- data --------------------------------------------------------------------------------------
 
-    def add_return(self, episode: Episode) -> bool:
-        """Take in a return; False for one that does not count, is known, or is of another experiment."""
+    def add_return(self, episode: Episode, *, verified: bool = True) -> bool:
+        """Record a return; False for one that does not count, is known, or is of another experiment.
+
+        One that is not verified comes from the optimizer's store instead of a runner. It counts, and verdicts say so.
+        """
         with self._lock:
             if not episode.counts or not episode.episode_uid:
                 return False
             if not abs(episode.value) <= LARGEST:
                 raise InvalidInput(f"value: {episode.value} is no return to judge others by")
+            self._check_problem(episode.problem)
+            if self.problem.hardware and not episode.problem:
+                raise InvalidInput("problem: empty; for hardware a return counts only with the problem of its proposal")
             if not self.experiment_uid:  # a late monitor hears the history before it is asked anything
                 self._early = [*self._early[-4999:], episode]
                 return False
-            if episode.experiment_uid != self.experiment_uid:
-                return False
-            if self.knows(episode.episode_uid):
+            if episode.experiment_uid != self.experiment_uid or self.knows(episode.episode_uid):
                 return False
             x = self.space.to_unit(self.space.check(episode.theta))
-            rows = self.database.query("SELECT worst_case FROM approvals WHERE verdict_id = ?", episode.verdict_id)
-            with self.database.transaction():
-                self.database.insert(
-                    "returns", episode_uid=episode.episode_uid, experiment_uid=episode.experiment_uid,
-                    proposal_id=episode.proposal_id, x=to_blob(x), value=episode.value, verdict_id=episode.verdict_id,
-                )  # fmt: skip
-            self._book(episode.episode_uid, episode.proposal_id, x, episode.value, rows[0][0] if rows else None)
+            if episode.episode_uid in self._known:
+                if verified:
+                    self._verify(episode)
+                return False
+            self._book(self.store.add_return(episode, x, not verified))
             return True
 
-    def knows(self, episode_uid: str) -> bool:
-        """Whether it has this episode's return already."""
-        return episode_uid in self._seen
+    def _verify(self, episode: Episode) -> None:
+        if episode.value != (told := self._known[episode.episode_uid]):
+            raise InvalidInput(f"value: {episode.value}, but the optimizer's store says {told}")
+        self.store.verify(episode.episode_uid)
+        self._unverified.discard(episode.episode_uid)
 
-    def think(self) -> None:
+    def knows(self, episode_uid: str) -> bool:
+        """Whether it has this episode's return already, from a runner."""
+        return episode_uid in self._known and episode_uid not in self._unverified
+
+    def lacks(self, returns: int) -> int:
+        """How many returns it lacks that the optimizer knows."""
+        return max(0, returns - self.n)
+
+    def fit(self) -> None:
         """Fit the model to the newest returns now, so that the next verdict need not wait for it."""
         with self._lock:
             if len(self._bound.y):
                 self._bound.bound(self._bound.X[-1])
 
-    def _book(self, episode_uid: str, proposal_id: int, x: np.ndarray, value: float, worst_case: float | None) -> None:
-        self._seen.add(episode_uid)
-        self._bound.add(x, value)
-        self._ids.append(proposal_id)
-        if math.isnan(self._start_value) and np.array_equal(x, self._start_x):
-            self._start_value = value  # whichever proposal it was: the first may have been stopped
-        if worst_case is not None:
-            self.score.add(worst_case, value)
+    def _book(self, known: KnownReturn) -> None:
+        self._known[known.episode_uid] = known.value
+        if known.unverified:
+            self._unverified.add(known.episode_uid)
+        self._bound.add(known.x, known.value)
+        self._ids.append(known.proposal_id)
+        if math.isnan(self._start_value) and np.array_equal(known.x, self._start_x):
+            self._start_value = known.value  # whichever proposal it was: the first may have been stopped
+        if known.worst_case is not None:
+            self.score.add(known.worst_case, known.value)
 
     @property
     def n(self) -> int:
         return len(self._ids)
 
-    def _flag(self, name: str) -> str:
-        rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)
-        return str(rows[0][0]) if rows else ""
-
-    def _set_flag(self, name: str, value: str) -> None:
-        with self.database.transaction():
-            self.database.execute("INSERT OR REPLACE INTO flags VALUES (?, ?)", name, value)
-
     def close(self) -> None:
         with self._lock:
-            self.database.close()
+            self.store.close()

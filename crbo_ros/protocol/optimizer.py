@@ -7,6 +7,7 @@ and an end state that could not be written has not been told: memory and disk ag
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -16,19 +17,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from crbo_ros import __version__
-from crbo_ros.core.method import Method
-from crbo_ros.core.space import Space
+from crbo_ros.clock import boottime
+from crbo_ros.core.problem import Problem, differences
 from crbo_ros.core.trial import LARGEST, Best, Proposal, TrialStatus
-from crbo_ros.errors import CrboError, Exhausted, InvalidInput, StoreError
-from crbo_ros.protocol.records import COUNTING, OUTCOMES, VETOED, Episode, Verdict, new_uid
-from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state, load_state
+from crbo_ros.errors import Exhausted, InvalidInput, StoreError
+from crbo_ros.protocol.leases import Leases
+from crbo_ros.protocol.records import (
+    CHANGEABLE,
+    COMPLETED,
+    COUNTING,
+    FAILED,
+    RETURNED,
+    STOPPED,
+    TERMINATED,
+    VETOED,
+    Episode,
+    Experiment,
+    Offer,
+    Verdict,
+    new_uid,
+)
+from crbo_ros.protocol.replay import Make, apply, replay
+from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
-OK, WAIT, DONE, REFUSED = "ok", "wait", "done", "refused"  # answers to a wish for a proposal
+OK, WAIT, DONE, REFUSED = "ok", "wait", "done", "refused"  # answers to a request for a proposal
 ACCEPTED, DUPLICATE, RETRY = "accepted", "duplicate", "retry"  # answers to a result (or REFUSED)
+LEASE = 600.0  # s
+ENDS = {  # outcome of an episode -> what the method is told, and how the proposal ends
+    COMPLETED: ("tell", TrialStatus.COMPLETED),
+    TERMINATED: ("tell", TrialStatus.COMPLETED),
+    VETOED: ("veto", TrialStatus.VETOED),
+    STOPPED: ("fail", TrialStatus.FAILED),
+    FAILED: ("fail", TrialStatus.FAILED),
+    RETURNED: ("expire", TrialStatus.EXPIRED),
+}
 
 
 @dataclass(frozen=True)
@@ -49,23 +74,26 @@ class OptimizerServer:
     def __init__(
         self,
         store: ExperimentStore,
-        method: Method,
+        problem: Problem,
+        make: Make,
         *,
         budget: int = 0,
-        expiry: float = 600.0,
-        clock: Callable[[], float] = time.time,
-        make: Callable[[dict[str, Any]], Method] | None = None,
+        lease: float = LEASE,
+        clock: Callable[[], float] = boottime,
     ) -> None:
-        self.store, self.method, self.budget, self.expiry, self.clock = store, method, budget, expiry, clock
-        self._make = make
-        row = store.experiment()
-        assert row is not None
-        self.uid, self.name, self.task = str(row["uid"]), str(row["name"]), str(row["task"])
+        identity = store.identity()
+        assert identity is not None
+        self.store, self.problem, self.identity, self.budget = store, problem, identity, budget
+        self.uid, self.name, self.task = identity.uid, identity.name, problem.task
+        self._make, self.method = make, replay(make, store)
         self.state, self.message = RUNNING, ""
         self.propose_seconds = math.nan
         self._lock = threading.RLock()
         self._unsaved: Proposal | None = None  # made early, or refused by the disk: for the next runner that asks
         self._seen: dict[str, tuple[int, str, float]] = {}  # episode_uid -> what find_episode says of it
+        self._leases = Leases(lease, clock)
+        for row in store.proposals("WHERE end = 'pending'"):  # time stood still while nobody was there
+            self._leases.begin(row.proposal.id, row.runner)
         if store.flag("finished"):
             self.state, self.message = FINISHED, store.flag("finished")
         self._check_budget()
@@ -77,42 +105,42 @@ class OptimizerServer:
         cls,
         path: Path,
         *,
+        problem: Problem,
         name: str,
-        task: str,
-        space: Space,
-        theta_0: ArrayLike,
         method: str,
-        make: Callable[[dict[str, Any]], Method],
+        make: Make,
         seed: int,
         settings: dict[str, Any],
         resume: bool = True,
+        lease: float = LEASE,
         **options: Any,
     ) -> OptimizerServer:
         """Create the experiment, or carry on with it. `make(settings)` builds the method.
 
-        An experiment that exists keeps its settings; only gamma and j_min, where given and different, change.
+        Carrying on changes gamma and j_min where they are given and different; anything else that differs is another
+        experiment, and refused.
         """
+        if lease < 2.0 * problem.episode_seconds:
+            raise InvalidInput(
+                f"lease: {lease:g} s is less than twice the longest episode ({problem.episode_seconds:g} s with reset "
+                "and time-outs); proposals would be withdrawn while they run"
+            )
         if not resume and path.exists():
             raise StoreError(f"{path}: exists already; choose another experiment, or resume it")
+        wanted = Experiment(new_uid(), name, problem.key, method, json.loads(json.dumps(settings)), seed)
         store = ExperimentStore(path, owner=True)
-        clock = options.get("clock", time.time)
         try:
-            found = store.experiment()
+            found = store.identity()
             if found is None:
-                instance = make(settings)
-                store.create(
-                    uid=new_uid(), name=name, task=task, method=method, seed=seed, space=space,
-                    theta_0=instance.theta_0, config=settings, version=__version__, now=clock(),
-                )  # fmt: skip
-                return cls(store, instance, make=make, **options)
-            wanted = {"task": task, "method": method, "seed": seed, "dim": space.dim}
-            _refuse_other(path, found, wanted, space, np.asarray(theta_0, float))
-            instance = make(found["config"])
-            _replay(instance, store)
-            store.extend_pending(clock() + options.get("expiry", 600.0))  # time stood still while nobody was there
-            experiment = cls(store, instance, make=make, **options)
-            experiment._reconfigure(settings)
-            return experiment
+                make(settings)  # bad settings are refused before anything is written
+                store.create(wanted, problem, version=__version__, now=time.time())
+            elif others := found.differences(wanted):
+                raise StoreError(
+                    f"{path}: holds another experiment ({'; '.join(others)}); choose another experiment name"
+                )
+            server = cls(store, problem, make, lease=lease, **options)
+            server._reconfigure(settings)
+            return server
         except BaseException:
             store.close()
             raise
@@ -121,7 +149,7 @@ class OptimizerServer:
         report = self.method.report()
         changed = {
             key: value
-            for key in ("gamma", "j_min")
+            for key in CHANGEABLE
             if (value := settings.get(key)) is not None and report.get(key) != value and key in report
         }
         if changed:
@@ -144,7 +172,8 @@ class OptimizerServer:
                     return Answer(
                         REFUSED, f"request_id: its proposal {known.proposal.id} has ended ({known.end.value})"
                     )
-                return Answer(OK, proposal=known.proposal, lease=self.expiry)
+                self._leases.begin(known.proposal.id, runner)  # whoever asks is alive
+                return Answer(OK, proposal=known.proposal, lease=self._leases.seconds)
             if self.state in (FINISHED, EXHAUSTED):
                 best = self.best()
                 return Answer(DONE, self.message, proposal=None if best is None else best_as_proposal(best))
@@ -162,17 +191,17 @@ class OptimizerServer:
                 self.state, self.message = EXHAUSTED, str(error)
                 return self.propose(runner, request_id)
         proposal = self._unsaved
-        now = self.clock()
         try:
             self.store.add_proposal(
-                proposal, runner=runner, request_id=request_id, now=now, expires=now + self.expiry,
+                proposal, runner=runner, request_id=request_id, now=time.time(),
                 report=_plain(self.method.report()), state=dump_state(self.method.state()),
             )  # fmt: skip
         except StoreError as error:
             self.message = str(error)
             return Answer(WAIT, f"the proposal could not be stored: {error}", 1.0, alarm=True)
         self._unsaved = None
-        return Answer(OK, proposal=proposal, lease=self.expiry)
+        self._leases.begin(proposal.id, runner)
+        return Answer(OK, proposal=proposal, lease=self._leases.seconds)
 
     def _ask(self) -> Proposal:
         start = time.thread_time()
@@ -184,11 +213,12 @@ class OptimizerServer:
         """Make the next proposal before anybody asks for it; whether there is one in hand now.
 
         It is the same, bit for bit, as if it were made at the question: it is begun only when nothing is pending, so
-        that no result can come in between, and the operator's words that would change it discard it (see _forget). It
-        lives in memory alone; after a kill the store knows nothing of it and it is made again.
+        that no result can come in between but a late one, and that and the operator's commands that would change it
+        discard it (see _forget). It lives in memory alone; after a kill the store knows nothing of it and it is made
+        again.
         """
         with self._lock:
-            if self._make is None or self.state != RUNNING or (self.method.pending and self._unsaved is None):
+            if self.state != RUNNING or (self.method.pending and self._unsaved is None):
                 return False
             if self._unsaved is None:
                 try:
@@ -200,17 +230,19 @@ class OptimizerServer:
 
     def _forget(self) -> None:
         """Discard a proposal that nobody has seen: the method goes back to what the store knows."""
-        if self._unsaved is not None and self._make is not None:
+        if self._unsaved is not None:
             self._rebuild()
-            self._unsaved = None
 
     def _rebuild(self) -> None:
-        assert self._make is not None
-        row = self.store.experiment()
-        assert row is not None
-        method = self._make(row["config"])
-        _replay(method, self.store)
-        self.method = method
+        self._unsaved, self.method = None, replay(self._make, self.store)
+
+    def offer(self, answer: Answer) -> Offer:
+        """An answer's proposal as it travels."""
+        assert answer.proposal is not None
+        return Offer.of(
+            answer.proposal, experiment=self.name, experiment_uid=self.uid, problem=self.problem.key,
+            returns=self.method.n, lease=answer.lease, stamp=time.time(),
+        )  # fmt: skip
 
     @property
     def pending(self) -> list[int]:
@@ -218,8 +250,12 @@ class OptimizerServer:
         unseen = None if self._unsaved is None else self._unsaved.id
         return [id for id in self.method.pending if id != unseen]
 
+    def renew(self, proposal_id: int, runner: str) -> bool:
+        """A sign of life from a runner that holds a proposal: its lease begins anew. Waits for nothing."""
+        return self._leases.renew(proposal_id, runner)
+
     def acknowledge(self, episode: Episode) -> tuple[str, str]:
-        """Take in how a proposal ended: (status, reason). ACCEPTED only after it is on disk."""
+        """Record how a proposal ended: (status, reason). ACCEPTED only after it is on disk."""
         with self._lock:
             try:
                 known = self._seen.get(episode.episode_uid) or self.store.find_episode(episode.episode_uid)
@@ -228,52 +264,80 @@ class OptimizerServer:
                         known[2] == episode.value or not episode.counts
                     )
                     return (DUPLICATE, "") if same else (REFUSED, "episode_uid: known, with another result")
-                row = self._check_episode(episode)
-                end = (
-                    TrialStatus.COMPLETED
-                    if episode.counts
-                    else TrialStatus.VETOED
-                    if episode.outcome == VETOED
-                    else TrialStatus.FAILED
-                )
-                verb = {TrialStatus.COMPLETED: "tell", TrialStatus.VETOED: "veto", TrialStatus.FAILED: "fail"}[end]
-                arguments = [row.proposal.id, episode.value if episode.counts else episode.reason]
-                self.store.end_proposal(row.proposal.id, end, episode.reason, (verb, arguments), self.clock(), episode)
-                getattr(self.method, verb)(*arguments)
-                self._seen[episode.episode_uid] = (episode.proposal_id, episode.outcome, episode.value)
+                trouble = self._record(self._check_episode(episode), episode)
             except InvalidInput as error:
                 return REFUSED, str(error)
             except StoreError as error:
                 self.message = str(error)
                 return RETRY, str(error)
-            if end is not TrialStatus.COMPLETED:
-                self.message = f"proposal {row.proposal.id} {end.value}: {episode.reason}"
             self._check_budget()
-            return ACCEPTED, ""
+            return ACCEPTED, trouble
+
+    def _record(self, row: ProposalRow, episode: Episode) -> str:
+        """To the store and then to the method; what a person should know about it, or ""."""
+        id, trouble = row.proposal.id, ""
+        verb, end = ENDS[episode.outcome]
+        if row.end is TrialStatus.EXPIRED:
+            self._forget()  # what was made ahead of time was made without it
+        if row.end is TrialStatus.EXPIRED and not episode.counts:
+            self.store.add_episode(episode)
+        else:
+            arguments = [id, episode.value if episode.counts else episode.reason]
+            self.store.end_proposal(id, end, episode.reason, (verb, arguments), time.time(), episode)
+            trouble = self._tell(verb, arguments, end)
+        self._leases.end(id)
+        self._seen[episode.episode_uid] = (id, episode.outcome, episode.value)
+        if trouble or end is not TrialStatus.COMPLETED:
+            self.message = trouble or f"proposal {id} {episode.outcome}: {episode.reason}"
+        return trouble
+
+    def _tell(self, verb: str, arguments: list[Any], end: TrialStatus) -> str:
+        """Tell the method what is on disk already. Where it fails, it goes on without; what to say then, or ""."""
+        try:
+            apply(self.method, verb, arguments)
+            return ""
+        except Exception as error:
+            self._rebuild()
+            if self.method.trials[arguments[0]].end is end:
+                return ""
+            return (
+                f"proposal {arguments[0]}: its end is on record, but the method could not use it "
+                f"({type(error).__name__}: {error})"
+            )
 
     def knows(self, episode_uid: str) -> bool:
-        """Whether this episode has been taken in since the start. (One taken in before is known to the store alone.)"""
+        """Whether this episode has been recorded since the start. (One from before is known to the store alone.)"""
         return episode_uid in self._seen
 
     def _check_episode(self, episode: Episode) -> ProposalRow:
+        id = episode.proposal_id
         if not episode.episode_uid:
             raise InvalidInput("episode_uid: must not be empty")
         if episode.experiment_uid != self.uid:
             raise InvalidInput(f"experiment_uid: this is {self.uid}, the episode is of {episode.experiment_uid!r}")
-        row = self.store.proposal(episode.proposal_id)
+        if episode.problem and (others := differences(self.problem.key, episode.problem)):
+            raise InvalidInput(f"problem: the episode is of another one than this experiment's ({'; '.join(others)})")
+        row = self.store.proposal(id)
         if row is None:
-            raise InvalidInput(f"proposal_id: no proposal has the id {episode.proposal_id}")
-        if row.end is not TrialStatus.PENDING:
-            raise InvalidInput(f"proposal_id: proposal {episode.proposal_id} has already ended ({row.end.value})")
-        if episode.outcome not in OUTCOMES:
-            raise InvalidInput(f"outcome: {episode.outcome!r} is none of {', '.join(OUTCOMES)}")
+            raise InvalidInput(f"proposal_id: no proposal has the id {id}")
+        if episode.outcome not in ENDS:
+            raise InvalidInput(f"outcome: {episode.outcome!r} is none of {', '.join(ENDS)}")
+        late = row.end is TrialStatus.EXPIRED and (episode.counts or not self.store.has_episode(id))
+        if row.end is not TrialStatus.PENDING and not late:
+            raise InvalidInput(f"proposal_id: proposal {id} has already ended ({row.end.value})")
         if not np.array_equal(episode.theta, row.proposal.theta):
-            raise InvalidInput(f"theta: not the policy of proposal {episode.proposal_id}")
+            raise InvalidInput(f"theta: not the policy of proposal {id}")
         if episode.outcome in COUNTING and not abs(episode.value) <= LARGEST:
             raise InvalidInput(
                 f"value: the return is {episode.value}; it must be finite and at most {LARGEST:g} in size"
             )
         return row
+
+    def returns(self, start: int = 0, limit: int = 500) -> tuple[int, list[Episode]]:
+        """How many returns the store holds, and those from number `start` on, oldest first."""
+        with self._lock:
+            found = [episode for episode in self.store.episodes() if episode.counts]
+            return len(found), found[start : start + limit]
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Keep a verdict for the record; one about another experiment or an unknown proposal is ignored."""
@@ -282,19 +346,17 @@ class OptimizerServer:
                 self.store.add_verdict(verdict)
 
     def expire_due(self) -> list[int]:
-        """End the proposals whose time is up; their ids."""
+        """End the proposals whose lease is over; their ids."""
         with self._lock:
-            now = self.clock()
-            due = self.store.proposals("WHERE end = 'pending' AND expires < ?", now)
-            for row in due:
-                reason = f"nothing heard within {self.expiry:g} s"
-                self.store.end_proposal(
-                    row.proposal.id, TrialStatus.EXPIRED, reason, ("expire", [row.proposal.id, reason]), now
-                )
-                self.method.expire(row.proposal.id, reason)
-            return [row.proposal.id for row in due]
+            due = self._leases.due()
+            for id in due:
+                reason = f"nothing heard within {self._leases.seconds:g} s"
+                self.store.end_proposal(id, TrialStatus.EXPIRED, reason, ("expire", [id, reason]), time.time())
+                self._leases.end(id)
+                self._tell("expire", [id, reason], TrialStatus.EXPIRED)
+            return due
 
-    # -- the operator's words ---------------------------------------------------------------------
+    # -- the operator's commands ------------------------------------------------------------------
 
     def configure(self, **changes: Any) -> None:
         """Change gamma or j_min of a method that has them; recorded."""
@@ -306,8 +368,7 @@ class OptimizerServer:
             try:
                 self.store.add_event("configure", [changes])
             except StoreError:
-                if self._make is not None:  # what was not written down is not in force
-                    self._rebuild()
+                self._rebuild()  # what was not written down is not effective
                 raise
 
     def pause(self) -> tuple[bool, str]:
@@ -346,7 +407,7 @@ class OptimizerServer:
             return self.method.best()
 
     def summary(self) -> dict[str, Any]:
-        """Figures for people, as OptimizerState needs them."""
+        """Metrics for people, as OptimizerState needs them."""
         with self._lock:
             ends = [trial.end for trial in self.method.trials]
             y = self.method.data()[1]
@@ -382,40 +443,6 @@ def best_as_proposal(best: Best) -> Proposal:
     return Proposal(best.id, best.theta, "best", best.mean, best.sigma)
 
 
-def _replay(method: Method, store: ExperimentStore) -> None:
-    """Bring a freshly made method to where the store is."""
-    blob, events = store.resume_point()
-    try:
-        if blob is not None:
-            method.restore(load_state(blob))
-        for verb, arguments in events:
-            if verb == "configure":
-                method.configure(**arguments[0])  # type: ignore[attr-defined]
-            else:
-                getattr(method, verb)(*arguments)
-    except (CrboError, KeyError, ValueError) as error:
-        raise StoreError(
-            f"{store.database.path}: the method's saved state cannot be restored ({error}); the file was kept"
-        ) from error
-
-
-def _refuse_other(path: Path, found: dict[str, Any], wanted: dict[str, Any], space: Space, theta_0: Any) -> None:
-    for key, value in wanted.items():
-        if found[key] != value:
-            raise StoreError(
-                f"{path}: holds an experiment with {key} {found[key]!r}, not {value!r}; choose another experiment name"
-            )
-    vectors = {
-        "lower": space.lower,
-        "upper": space.upper,
-        "log_scale": space.log,
-        "theta_0": space.check(theta_0, "theta_0"),
-    }
-    for key, vector in vectors.items():
-        if not np.array_equal(found[key], vector):
-            raise StoreError(f"{path}: holds an experiment with other values of {key}; choose another experiment name")
-
-
 def _plain(report: dict[str, Any]) -> dict[str, Any]:
-    """JSON without NaN: figures that are not known are left out."""
+    """JSON without NaN: metrics that are not known are left out."""
     return {k: v for k, v in report.items() if not (isinstance(v, float) and not math.isfinite(v))}

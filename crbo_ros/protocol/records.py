@@ -6,12 +6,14 @@ import hmac
 import json
 import math
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import numpy as np
 
+from crbo_ros.core.problem import differences
 from crbo_ros.core.space import Vector
 from crbo_ros.core.trial import NAN, Proposal, theta_hash
 
@@ -31,6 +33,33 @@ AT_OPERATOR = "waits for the operator"  # how the reason of a verdict begins tha
 def new_uid() -> str:
     """A unique id."""
     return uuid.uuid4().hex
+
+
+CHANGEABLE = ("gamma", "j_min")  # settings that an operator may change within an experiment; the changes are recorded
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What an experiment is; made once, by the optimizer's store. Equality is identity."""
+
+    uid: str
+    name: str
+    problem: str  # core.problem.Problem.key
+    method: str
+    settings: Mapping[str, Any] = field(hash=False)
+    seed: int
+
+    def differences(self, other: Experiment) -> list[str]:
+        """What makes the other one another experiment, in words, apart from uid and name."""
+        found = differences(self.problem, other.problem)
+        own = {"method": self.method, "seed": self.seed, **{f"setting {k}": v for k, v in self.settings.items()}}
+        its = {"method": other.method, "seed": other.seed, **{f"setting {k}": v for k, v in other.settings.items()}}
+        names = [name for name in {**own, **its} if name.removeprefix("setting ") not in CHANGEABLE]
+        return found + [
+            f"{name}: {own.get(name, '-')}, not {its.get(name, '-')}"
+            for name in names
+            if own.get(name) != its.get(name)
+        ]
 
 
 @dataclass(frozen=True)

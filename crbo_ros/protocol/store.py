@@ -10,36 +10,39 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from crbo_ros.core.space import Space, Vector
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
-from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.records import Episode, Experiment, Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE experiment (
-    uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, method TEXT NOT NULL, seed INTEGER NOT NULL,
-    dim INTEGER NOT NULL, lower BLOB NOT NULL, upper BLOB NOT NULL, log_scale BLOB NOT NULL, theta_0 BLOB NOT NULL,
-    config TEXT NOT NULL, package_version TEXT NOT NULL, created REAL NOT NULL);
+    uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL,
+    seed INTEGER NOT NULL, dim INTEGER NOT NULL, lower BLOB NOT NULL, upper BLOB NOT NULL, log_scale BLOB NOT NULL,
+    theta_0 BLOB NOT NULL, config TEXT NOT NULL, package_version TEXT NOT NULL, created REAL NOT NULL);
 CREATE TABLE proposals (
     id INTEGER PRIMARY KEY, runner TEXT NOT NULL, request_id TEXT NOT NULL, theta BLOB NOT NULL, kind TEXT NOT NULL,
     reason TEXT NOT NULL, mean REAL, sigma REAL, worst_case REAL, worst_case_paper REAL, gamma REAL,
-    created REAL NOT NULL, expires REAL NOT NULL, report TEXT NOT NULL, end TEXT NOT NULL DEFAULT 'pending',
+    created REAL NOT NULL, report TEXT NOT NULL, end TEXT NOT NULL DEFAULT 'pending',
     end_reason TEXT NOT NULL DEFAULT '', ended REAL, UNIQUE (runner, request_id));
 CREATE TABLE episodes (
-    episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL UNIQUE REFERENCES proposals (id), runner TEXT NOT NULL,
+    episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
     steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL);
+    stamp REAL NOT NULL, problem TEXT NOT NULL);
+CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
     runner TEXT NOT NULL, monitor_uid TEXT NOT NULL, stamp REAL NOT NULL, worst_case REAL, threshold REAL,
     nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL);
-CREATE TABLE events (sequence INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, arguments TEXT NOT NULL);
+CREATE TABLE events (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, arguments TEXT NOT NULL,
+    aside TEXT NOT NULL DEFAULT '');
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
@@ -53,39 +56,29 @@ class ProposalRow:
     runner: str
     request_id: str
     created: float
-    expires: float
     end: TrialStatus
     end_reason: str
     report: dict[str, Any]
 
 
+class Event(NamedTuple):
+    """One call of the method, to be repeated when it is restored."""
+
+    sequence: int
+    verb: str
+    arguments: list[Any]
+
+
 def _proposal_row(row: tuple[Any, ...]) -> ProposalRow:
-    (
-        id,
-        theta,
-        kind,
-        mean,
-        sigma,
-        worst,
-        paper,
-        gamma,
-        reason,
-        runner,
-        request_id,
-        created,
-        expires,
-        end,
-        why,
-        report,
-    ) = row
+    id, theta, kind, mean, sigma, worst, paper, gamma, reason, runner, request_id, created, end, why, report = row
     proposal = Proposal(
         id, from_blob(theta), kind, nan(mean), nan(sigma), nan(worst), nan(paper), nan(gamma), reason
     )  # fmt: skip
-    return ProposalRow(proposal, runner, request_id, created, expires, TrialStatus(end), why, json.loads(report))
+    return ProposalRow(proposal, runner, request_id, created, TrialStatus(end), why, json.loads(report))
 
 
 class ExperimentStore:
-    """The optimizer's memory. Not a place for decisions: experiment.py makes those."""
+    """The optimizer's memory. Not a place for decisions: optimizer.py makes those."""
 
     def __init__(self, path: Path, owner: bool = False) -> None:
         self.existed = path.exists()
@@ -93,20 +86,29 @@ class ExperimentStore:
 
     # -- the experiment ---------------------------------------------------------------------------
 
-    def create(
-        self, *, uid: str, name: str, task: str, method: str, seed: int, space: Space, theta_0: Vector,
-        config: dict[str, Any], version: str, now: float,
-    ) -> None:  # fmt: skip
+    def create(self, experiment: Experiment, problem: Problem, *, version: str, now: float) -> None:
+        space = problem.space
         with self.database.transaction():
             self.database.insert(
-                "experiment", uid=uid, name=name, task=task, method=method, seed=seed, dim=space.dim,
-                lower=to_blob(space.lower), upper=to_blob(space.upper), log_scale=space.log.astype("u1").tobytes(),
-                theta_0=to_blob(theta_0), config=json.dumps(config), package_version=version, created=now,
+                "experiment", uid=experiment.uid, name=experiment.name, task=problem.task, problem=experiment.problem,
+                method=experiment.method, seed=experiment.seed, dim=space.dim, lower=to_blob(space.lower),
+                upper=to_blob(space.upper), log_scale=space.log.astype("u1").tobytes(),
+                theta_0=to_blob(problem.theta_0), config=json.dumps(dict(experiment.settings)),
+                package_version=version, created=now,
             )  # fmt: skip
+
+    def identity(self) -> Experiment | None:
+        """Which experiment this is, or None in a new file."""
+        row = self.experiment()
+        if row is None:
+            return None
+        return Experiment(*(row[name] for name in ("uid", "name", "problem", "method", "config", "seed")))
 
     def experiment(self) -> dict[str, Any] | None:
         """The experiment's own row (bounds and theta_0 as vectors, config as a dict), or None in a new file."""
-        columns = "uid name task method seed dim lower upper log_scale theta_0 config package_version created".split()
+        columns = (
+            "uid name task problem method seed dim lower upper log_scale theta_0 config package_version created".split()
+        )
         rows = self.database.query(f"SELECT {', '.join(columns)} FROM experiment")
         if not rows:
             return None
@@ -120,8 +122,8 @@ class ExperimentStore:
     # -- proposals --------------------------------------------------------------------------------
 
     def add_proposal(
-        self, proposal: Proposal, *, runner: str, request_id: str, now: float, expires: float,
-        report: dict[str, Any], state: bytes,
+        self, proposal: Proposal, *, runner: str, request_id: str, now: float, report: dict[str, Any],
+        state: bytes,
     ) -> None:  # fmt: skip
         """The proposal, and the method's state just after it made it, in one transaction."""
         with self.database.transaction():
@@ -129,7 +131,7 @@ class ExperimentStore:
                 "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
                 kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
                 worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
-                gamma=null(proposal.gamma), created=now, expires=expires, report=json.dumps(report),
+                gamma=null(proposal.gamma), created=now, report=json.dumps(report),
             )  # fmt: skip
             sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
@@ -137,7 +139,7 @@ class ExperimentStore:
     def proposals(self, where: str = "", *arguments: Any) -> list[ProposalRow]:
         rows = self.database.query(
             "SELECT id, theta, kind, mean, sigma, worst_case, worst_case_paper, gamma, reason, runner, request_id, "
-            f"created, expires, end, end_reason, report FROM proposals {where} ORDER BY id", *arguments,
+            f"created, end, end_reason, report FROM proposals {where} ORDER BY id", *arguments,
         )  # fmt: skip
         return [_proposal_row(row) for row in rows]
 
@@ -149,56 +151,63 @@ class ExperimentStore:
         rows = self.proposals("WHERE id = ?", id)
         return rows[0] if rows else None
 
-    def extend_pending(self, expires: float) -> None:
-        with self.database.transaction():
-            self.database.execute("UPDATE proposals SET expires = ? WHERE end = 'pending'", expires)
-
     def end_proposal(
-        self,
-        id: int,
-        end: TrialStatus,
-        reason: str,
-        event: tuple[str, list[Any]],
-        now: float,
+        self, id: int, end: TrialStatus, reason: str, event: tuple[str, list[Any]], now: float,
         episode: Episode | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """The end of a proposal, its episode if it had one, and the event for the method, in one transaction."""
         with self.database.transaction():
             self.database.execute(
                 "UPDATE proposals SET end = ?, end_reason = ?, ended = ? WHERE id = ?", end.value, reason, now, id
             )
             if episode is not None:
-                self.database.insert(
-                    "episodes", episode_uid=episode.episode_uid, proposal_id=id, runner=episode.runner,
-                    outcome=episode.outcome, value=null(episode.value), reason=episode.reason,
-                    verdict_id=episode.verdict_id, predicted_worst_case=null(episode.predicted_worst_case),
-                    steps=episode.steps, duration=episode.duration, deadline_misses=episode.deadline_misses,
-                    max_lateness=episode.max_lateness, stamp=episode.stamp,
-                )  # fmt: skip
+                self._insert(episode)
             self.database.insert("events", verb=event[0], arguments=json.dumps(event[1]))
+
+    def add_episode(self, episode: Episode) -> None:
+        """An episode that changes nothing any more, for the record."""
+        with self.database.transaction():
+            self._insert(episode)
+
+    def _insert(self, episode: Episode) -> None:
+        self.database.insert(
+            "episodes", episode_uid=episode.episode_uid, proposal_id=episode.proposal_id, runner=episode.runner,
+            outcome=episode.outcome, value=null(episode.value), reason=episode.reason, verdict_id=episode.verdict_id,
+            predicted_worst_case=null(episode.predicted_worst_case), steps=episode.steps, duration=episode.duration,
+            deadline_misses=episode.deadline_misses, max_lateness=episode.max_lateness, stamp=episode.stamp,
+            problem=episode.problem,
+        )  # fmt: skip
 
     def add_event(self, verb: str, arguments: list[Any]) -> None:
         with self.database.transaction():
             self.database.insert("events", verb=verb, arguments=json.dumps(arguments))
 
-    def resume_point(self) -> tuple[bytes | None, list[tuple[str, list[Any]]]]:
+    def set_aside(self, sequence: int, why: str, expired: int | None) -> None:
+        """Leave an event out from now on; the proposal that it would have ended counts as expired for the method."""
+        with self.database.transaction():
+            self.database.execute("UPDATE events SET aside = ? WHERE sequence = ?", why, sequence)
+            if expired is not None:
+                self.database.insert("events", verb="expire", arguments=json.dumps([expired, f"set aside: {why}"]))
+
+    def resume_point(self) -> tuple[bytes | None, list[Event]]:
         """The newest snapshot and the events after it, to be replayed in order."""
         rows = self.database.query("SELECT sequence, state FROM snapshot")
         sequence, state = rows[0] if rows else (0, None)
         events = self.database.query(
-            "SELECT verb, arguments FROM events WHERE sequence > ? ORDER BY sequence", sequence
+            "SELECT sequence, verb, arguments FROM events WHERE sequence > ? AND aside = '' ORDER BY sequence", sequence
         )
-        return state, [(verb, json.loads(arguments)) for verb, arguments in events]
+        return state, [Event(number, verb, json.loads(arguments)) for number, verb, arguments in events]
 
     # -- episodes and verdicts --------------------------------------------------------------------
 
     def episodes(self) -> list[Episode]:
-        """All episodes in the order in which they were taken in."""
+        """The episode that each proposal ended with (the last, where it was given back first), in their order."""
         uid = (self.experiment() or {}).get("uid", "")
         rows = self.database.query(
             "SELECT e.episode_uid, e.proposal_id, e.runner, p.theta, e.outcome, e.value, e.reason, e.verdict_id, "
-            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp "
-            "FROM episodes e JOIN proposals p ON p.id = e.proposal_id ORDER BY e.rowid"
+            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp, e.problem "
+            "FROM episodes e JOIN proposals p ON p.id = e.proposal_id WHERE e.rowid = "
+            "(SELECT max(rowid) FROM episodes WHERE proposal_id = e.proposal_id) ORDER BY e.rowid"
         )
         return [
             Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest)
@@ -211,6 +220,9 @@ class ExperimentStore:
             "SELECT proposal_id, outcome, value FROM episodes WHERE episode_uid = ?", episode_uid
         )
         return (rows[0][0], rows[0][1], nan(rows[0][2])) if rows else None
+
+    def has_episode(self, proposal_id: int) -> bool:
+        return bool(self.database.query("SELECT 1 FROM episodes WHERE proposal_id = ?", proposal_id))
 
     def add_verdict(self, verdict: Verdict) -> None:
         with self.database.transaction():

@@ -66,7 +66,6 @@ class Entry:
     proposal: Proposal
     runner: str
     created: float
-    expires: float
     end: TrialStatus
     end_reason: str
     report: dict[str, Any]  # the method's figures when it was made
@@ -177,7 +176,7 @@ def read_record(path: Path) -> Record:
             verdicts.setdefault(verdict["proposal_id"], []).append(verdict)
         entries = [
             Entry(
-                p.proposal, p.runner, p.created, p.expires, p.end, p.end_reason, p.report,
+                p.proposal, p.runner, p.created, p.end, p.end_reason, p.report,
                 by_proposal.get(p.proposal.id), tuple(verdicts.get(p.proposal.id, ())),
             )
             for p in store.proposals()
@@ -210,7 +209,7 @@ def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     blob, events = store.resume_point()
     if blob is not None:
         method.restore(load_state(blob))
-    for verb, arguments in events:
+    for _, verb, arguments in events:
         if verb == "configure":
             method.configure(**arguments[0])
         else:

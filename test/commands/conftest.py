@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.core.crbo import CRBO
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.protocol.optimizer import OptimizerServer
@@ -40,7 +41,7 @@ def make_store(tmp_path):
         theta_0 = real.theta_0 if real else np.array([0.2, 0.3])
         path = tmp_path / name / "experiment.sqlite"
         experiment = OptimizerServer.open(
-            path, name=name, task=task, space=space, theta_0=theta_0, method="crbo", seed=3,
+            path, name=name, problem=Problem(task, "toy", space, theta_0), method="crbo", seed=3,
             make=lambda settings: CRBO(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
         )  # fmt: skip
         for i in range(episodes + pending):

@@ -2,11 +2,13 @@
 
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from crbo_ros.core import Space
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.monitor import SafetyMonitor
@@ -14,21 +16,23 @@ from crbo_ros.protocol.records import APPROVED, REFUSED, WAITING, Episode
 
 SPACE = Space([0.0, 0.0], [1.0, 1.0])
 THETA_0 = np.array([0.5, 0.5])
+PROBLEM = Problem("t", "nominal", SPACE, THETA_0)
 
 
-def make(tmp_path, **options):
-    return SafetyMonitor(SPACE, THETA_0, tmp_path / "monitor.sqlite", **options)
+def make(tmp_path, problem=PROBLEM, **options):
+    return SafetyMonitor(problem, tmp_path / "monitor.sqlite", **options)
 
 
-def check(monitor, theta, id=1, uid="e", hash=None):
+def check(monitor, theta, id=1, uid="e", hash=None, **more):
     theta = np.array(theta, float)
     return monitor.check(
-        experiment_uid=uid, proposal_id=id, theta=theta, hash=hash or theta_hash(theta), runner="r"
-    )  # fmt: skip
+        experiment_uid=uid, proposal_id=id, theta=theta, hash=hash or theta_hash(theta), runner="r", **more
+    )
 
 
-def seen(theta, value, id, verdict_id="", uid="e"):
-    return Episode(f"u{id}", uid, id, "r", np.array(theta, float), "completed", value, verdict_id=verdict_id)
+def seen(theta, value, id, verdict_id="", uid="e", problem=""):
+    theta = np.array(theta, float)
+    return Episode(f"u{id}", uid, id, "r", theta, "completed", value, verdict_id=verdict_id, problem=problem)
 
 
 def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else_before_it_ran(tmp_path):
@@ -181,7 +185,7 @@ def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path):
     assert make(tmp_path).stopped == "second"
 
 
-def test_thinking_ahead_changes_no_verdict(tmp_path):
+def test_fitting_ahead_changes_no_verdict(tmp_path):
     verdicts = {}
     for name in ("ahead", "asked"):
         monitor, rng = make(tmp_path / name, j_min=0.0), np.random.default_rng(0)
@@ -190,7 +194,7 @@ def test_thinking_ahead_changes_no_verdict(tmp_path):
             theta = THETA_0 + 0.01 * i
             monitor.add_return(seen(theta, 1.0 + rng.normal(), i))
             if name == "ahead":
-                monitor.think()
+                monitor.fit()
             verdict = check(monitor, theta + 0.02, i + 1)
             verdicts.setdefault(name, []).append((verdict.status, verdict.worst_case, verdict.lipschitz))
     assert verdicts["ahead"] == verdicts["asked"]
@@ -206,15 +210,130 @@ def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path, valu
     assert monitor.n == 0
 
 
-@pytest.mark.parametrize("space", [Space([0.0] * 3, [1.0] * 3), Space([0.0, 0.0], [1.0, 2.0])])
-def test_the_memory_of_another_domain_is_refused_and_kept(tmp_path, space):
+# -- identity ----------------------------------------------------------------------------------------------
+
+OTHERS = {
+    "plant": {"plant": "qube_hardware"},
+    "options": {"options": {"mass": 2.0}},
+    "policy": {"policy": "abc"},
+    "theta_0": {"theta_0": np.array([0.5, 0.4])},
+    "domain": {"space": Space([0.0, 0.0], [1.0, 2.0])},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_the_memory_of_another_problem_is_refused_by_name_and_kept(tmp_path, what):
     monitor = make(tmp_path)
     check(monitor, THETA_0, 0)
     monitor.add_return(seen(THETA_0, 1.0, 0))
     monitor.close()
-    with pytest.raises(StoreError, match="another domain"):
-        SafetyMonitor(space, np.full(space.dim, 0.5), tmp_path / "monitor.sqlite")
+    with pytest.raises(StoreError, match=rf"another problem \({what}: .*, not "):
+        make(tmp_path, replace(PROBLEM, **OTHERS[what]))
     assert make(tmp_path).n == 1
+
+
+def test_returns_of_a_simulation_or_of_nobody_knows_what_never_enter_the_data_for_hardware(tmp_path):
+    real = replace(PROBLEM, plant="qube_hardware", hardware=True)
+    monitor = make(tmp_path, real, j_min=0.5)
+    for _ in range(2):  # before it knows its experiment, and after
+        for problem, word in ((PROBLEM.key, "plant: qube_hardware, not nominal"), ("", "empty")):
+            with pytest.raises(InvalidInput, match=f"problem: .*{word}"):
+                monitor.add_return(seen(THETA_0, 1.0, 0, problem=problem))
+        check(monitor, THETA_0, 0, problem=real.key)
+    assert monitor.n == 0
+    assert monitor.add_return(seen(THETA_0, 1.0, 0, problem=real.key))
+
+
+def test_a_proposal_of_another_problem_is_vetoed_by_name_and_does_not_make_it_the_guarded_one(tmp_path):
+    monitor = make(tmp_path)
+    verdict = check(monitor, THETA_0, 0, uid="other", problem=replace(PROBLEM, plant="real").key)
+    assert (verdict.status, "plant: nominal, not real" in verdict.reason) == (REFUSED, True)
+    assert check(monitor, THETA_0, 0, uid="e", problem=PROBLEM.key).status == APPROVED
+
+
+# -- thresholds set at run time ----------------------------------------------------------------------------
+
+
+def test_a_stricter_threshold_that_was_set_at_run_time_survives_a_restart_with_who_and_when(tmp_path):
+    monitor = make(tmp_path, j_min_drop=0.5, clock=lambda: 1234.5)
+    monitor.configure("ann", j_min_drop=0.01, j_min=0.2, require_operator=True)
+    monitor.close()
+    monitor = make(tmp_path, j_min_drop=0.5)
+    assert (monitor.j_min_drop, monitor.j_min, monitor.require_operator) == (0.01, 0.2, True)
+    assert len(monitor.notes) == 3
+    assert "j_min_drop 0.01 (ann, 19" in monitor.notes[0]
+    assert monitor.store.settings_log()[0] == (1234.5, "ann", "j_min_drop", 0.01)
+    monitor.configure("bob", j_min_drop=0.8, j_min=-math.inf, require_operator=False)
+    assert monitor.j_min_drop == 0.8
+    monitor.close()
+    monitor = make(tmp_path, j_min_drop=0.5)
+    assert (monitor.j_min_drop, monitor.j_min, monitor.require_operator, monitor.notes) == (0.5, -math.inf, False, [])
+
+
+def test_a_threshold_that_cannot_be_written_down_is_not_effective(tmp_path):
+    monitor = make(tmp_path, j_min=0.1)
+    monitor.database.query("PRAGMA query_only=ON")
+    with pytest.raises(StoreError):
+        monitor.configure("ann", j_min=0.0)
+    assert monitor.j_min == 0.1
+
+
+# -- what the optimizer knows and the monitor does not -------------------------------------------------------
+
+
+def test_a_monitor_that_lacks_a_return_waits_for_it_instead_of_approving(tmp_path):
+    """The bad return makes L larger: without it the bound would be higher, not lower."""
+    monitor = make(tmp_path, j_min=0.5)
+    check(monitor, THETA_0, 0)
+    for id, (theta, value) in enumerate([(THETA_0, 1.0), ([0.5, 0.53], 1.0)]):
+        monitor.add_return(seen(theta, value, id))
+    assert check(monitor, [0.5, 0.51], 3, returns=2).status == APPROVED
+    verdict = check(monitor, [0.5, 0.51], 3, returns=3)
+    assert (verdict.status, "knows 2 of 3 returns" in verdict.reason) == (WAITING, True)
+    assert monitor.lacks(3) == 1
+    monitor.add_return(seen([0.5, 0.56], -3.0, 2))
+    assert check(monitor, [0.5, 0.51], 3, returns=3).status == REFUSED
+    assert check(monitor, THETA_0, 4, returns=9).status == APPROVED, "theta_0 needs no data"
+
+
+def test_unverified_returns_count_are_named_and_become_verified_by_the_runners_own(tmp_path):
+    for _ in range(2):  # and after a restart
+        monitor = make(tmp_path, j_min=0.5, lipschitz=1.0)
+        check(monitor, THETA_0, 0)
+        monitor.add_return(seen(THETA_0, 1.0, 0), verified=False)
+        assert not monitor.add_return(seen(THETA_0, 1.0, 0), verified=False)
+        verdict = check(monitor, [0.5, 0.6], 1, returns=1)
+        assert (verdict.status, "1 of 1 returns unverified" in verdict.reason) == (APPROVED, True)
+        assert not monitor.knows("u0")
+        monitor.close()
+    monitor = make(tmp_path, j_min=0.5, lipschitz=1.0)
+    with pytest.raises(InvalidInput, match=r"value: .* but the optimizer's store says"):
+        monitor.add_return(seen(THETA_0, 0.9, 0))
+    monitor.add_return(seen(THETA_0, 1.0, 0))
+    assert "unverified" not in check(monitor, [0.5, 0.6], 1, returns=1).reason
+    monitor.close()
+    assert make(tmp_path).knows("u0")
+
+
+def test_a_verdict_answers_one_question_and_proves_who_gave_it(tmp_path):
+    monitor = make(tmp_path, key="secret")
+    verdict = check(monitor, THETA_0, 0, nonce="n1")
+    assert (verdict.nonce, verdict.proven("secret"), verdict.proven("other")) == ("n1", True, False)
+    assert not replace(verdict, nonce="n2").proven("secret")
+    monitor.close()
+    assert check(make(tmp_path), THETA_0, 0).proof == ""
+
+
+def test_nobody_is_advised_to_switch_the_thresholds_off(tmp_path):
+    verdict = check(make(tmp_path, j_min_drop=0.5), [0.5, 0.6])
+    assert verdict.status == WAITING
+    assert "off" not in verdict.reason.split()
+
+
+def test_an_early_return_that_is_no_policy_does_not_disturb_the_first_question(tmp_path):
+    monitor = make(tmp_path)
+    monitor.add_return(seen([0.5], 1.0, 0))
+    assert check(monitor, THETA_0, 0).status == APPROVED
 
 
 def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path):

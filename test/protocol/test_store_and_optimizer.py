@@ -6,12 +6,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from crbo_ros.cli import main
 from crbo_ros.core import Space
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.trial import TrialStatus
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.optimizer import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, OptimizerServer
@@ -22,17 +24,18 @@ from crbo_ros.registry import make_method
 
 SPACE = Space([-1.0, -2.0], [1.0, 2.0])
 THETA_0 = np.array([0.2, -0.3])
+PROBLEM = Problem("t", "nominal", SPACE, THETA_0)
 
 
-def open_experiment(path, budget=0, seed=3, **options):
+def open_experiment(path, budget=0, seed=3, problem=PROBLEM, method="crbo", **options):
     def make(settings):
-        return make_method("crbo", SPACE, THETA_0, seed=seed, **settings)
+        return make_method(method, problem.space, problem.theta_0, seed=seed, **settings)
 
-    options.setdefault("settings", {"gamma": 0.5})
+    options.setdefault("settings", {"gamma": 0.5} if method == "crbo" else {})
+    options.setdefault("make", make)
     return OptimizerServer.open(
-        path / "experiment.sqlite", name="e", task="t", space=SPACE, theta_0=THETA_0, method="crbo", make=make,
-        seed=seed, budget=budget, **options,
-    )  # fmt: skip
+        path / "experiment.sqlite", problem=problem, name="e", method=method, seed=seed, budget=budget, **options
+    )
 
 
 def episode(experiment, answer, value=0.5, outcome="completed", uid=None, **fields):
@@ -95,7 +98,7 @@ def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path):
     status, reason = experiment.acknowledge(episode(experiment, answer, uid="other"))
     assert (status, "already ended" in reason) == (REFUSED, True)
     assert experiment.method.n == 1
-    assert experiment.propose("r", "q").status == REFUSED  # the request's proposal has ended: make a new wish
+    assert experiment.propose("r", "q").status == REFUSED  # the request's proposal has ended: make a new request
 
 
 @pytest.mark.parametrize(
@@ -126,21 +129,192 @@ def test_bad_results_are_refused_by_field_and_leave_the_data_alone(tmp_path, cha
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
 
 
-def test_a_return_for_a_vetoed_or_expired_proposal_is_refused(tmp_path):
+# -- leases ----------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_counted_on_a_steady_clock_and_renewed_by_the_runner_that_holds_the_proposal(tmp_path):
     now = [1000.0]
-    experiment = open_experiment(tmp_path, expiry=60.0, clock=lambda: now[0])
+    experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
     play(experiment, 2)
-    vetoed, expired = experiment.propose("a", "1"), experiment.propose("b", "2")
+    held, lost = experiment.propose("a", "1"), experiment.propose("b", "2")
+    assert held.lease == 60.0
+    now[0] += 50.0
+    assert experiment.renew(held.proposal.id, "a")
+    assert not experiment.renew(lost.proposal.id, "a"), "another runner's"
+    assert not experiment.renew(99, "a")
+    now[0] += 11.0
+    assert experiment.expire_due() == [lost.proposal.id]
+    assert experiment.expire_due() == []
+    assert not experiment.renew(lost.proposal.id, "b"), "it has ended"
+    assert experiment.store.proposal(held.proposal.id).end is TrialStatus.PENDING
+
+
+def test_a_step_of_the_system_clock_ends_no_lease(tmp_path, monkeypatch):
+    experiment = open_experiment(tmp_path, lease=60.0)
+    experiment.propose("a", "1")
+    monkeypatch.setattr("time.time", lambda: 1e12)
+    assert experiment.expire_due() == []
+
+
+def test_time_stands_still_for_leases_while_nobody_is_there(tmp_path):
+    now = [1000.0]
+    experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
+    id = experiment.propose("a", "1").proposal.id
+    experiment.close()
+    now[0] = 3.0  # another boot
+    experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
+    now[0] += 59.0
+    assert experiment.expire_due() == []
+    assert experiment.renew(id, "a")
+    now[0] += 61.0
+    assert experiment.expire_due() == [id]
+
+
+def test_asking_again_for_a_proposal_renews_its_lease(tmp_path):
+    now = [0.0]
+    experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
+    experiment.propose("a", "1")
+    now[0] += 59.0
+    experiment.propose("a", "1")
+    now[0] += 59.0
+    assert experiment.expire_due() == []
+
+
+def test_a_lease_that_is_shorter_than_two_episodes_is_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(InvalidInput, match="lease: 30 s is less than twice the longest episode"):
+        open_experiment(tmp_path, problem=replace(PROBLEM, episode_seconds=20.0), lease=30.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- late, and given back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["crbo", "cma_es", "turbo", "gibo"])  # those that keep books of ends
+@pytest.mark.parametrize("given_back", [False, True])
+def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path, method, given_back):
+    if method == "cma_es":
+        pytest.importorskip("cma")
+    now = [1000.0]
+    experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0], method=method)
+    play(experiment, 2)
+    late = experiment.propose("b", "2")
+    if given_back:
+        back = episode(experiment, late, math.nan, "returned", uid="back", reason="the plant is broken")
+        assert experiment.acknowledge(back) == (ACCEPTED, "")
+        assert experiment.acknowledge(back)[0] == DUPLICATE
+    else:
+        now[0] += 61.0
+        assert experiment.expire_due() == [late.proposal.id]
+    play(experiment, 1)
+    assert experiment.prepare()
+    assert experiment.acknowledge(episode(experiment, late, 0.7)) == (ACCEPTED, "")
+    assert experiment.acknowledge(episode(experiment, late, 0.7))[0] == DUPLICATE
+    for again in ("completed", "failed"):
+        status, reason = experiment.acknowledge(episode(experiment, late, 0.7, again, uid="second"))
+        assert (status, "already ended" in reason) == (REFUSED, True)
+    assert experiment.method.n == 4
+    assert experiment.method.trials[late.proposal.id].end is TrialStatus.COMPLETED
+    assert experiment.store.proposal(late.proposal.id).end is TrialStatus.COMPLETED
+    assert [e.proposal_id for e in experiment.store.episodes()] == [0, 1, 3, 2]
+    assert experiment.returns(start=2)[0] == 4
+    assert [e.proposal_id for e in experiment.returns(start=2)[1]] == [3, 2]
+    experiment.close()
+    assert open_experiment(tmp_path, method=method).method.n == 4
+
+
+def test_after_a_late_return_a_restart_gives_the_same_next_proposal(tmp_path):
+    found = []
+    for restart in (False, True):
+        now = [0.0]
+        experiment = open_experiment(tmp_path / str(restart), lease=1.0, clock=lambda now=now: now[0])
+        play(experiment, 4)
+        late = experiment.propose("b", "late")
+        now[0] += 2.0
+        experiment.expire_due()
+        experiment.prepare()
+        experiment.acknowledge(episode(experiment, late, 0.3))
+        if restart:
+            experiment.close()
+            experiment = open_experiment(tmp_path / "True", lease=1.0)
+        found.append(experiment.propose("r", "next").proposal.theta.tolist())
+    assert found[0] == found[1]
+
+
+def test_what_was_given_back_ends_as_expired_and_is_no_hint(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 4)
+    before = experiment.method.report()["gamma_effective"]
+    answer = experiment.propose("r", "x")
+    experiment.acknowledge(episode(experiment, answer, math.nan, "returned", reason="the driver is gone"))
+    row = experiment.store.proposal(answer.proposal.id)
+    assert (row.end, row.end_reason) == (TrialStatus.EXPIRED, "the driver is gone")
+    assert experiment.method.report()["gamma_effective"] == before
+    assert experiment.summary()["failed"] == 0
+
+
+def test_a_late_failure_is_on_record_and_changes_nothing(tmp_path):
+    now = [0.0]
+    experiment = open_experiment(tmp_path, lease=1.0, clock=lambda: now[0])
+    play(experiment, 3)
+    late = experiment.propose("b", "late")
+    now[0] += 2.0
+    experiment.expire_due()
+    assert experiment.acknowledge(episode(experiment, late, math.nan, "failed", uid="f")) == (ACCEPTED, "")
+    assert experiment.acknowledge(episode(experiment, late, math.nan, "failed", uid="g"))[0] == REFUSED
+    assert experiment.store.proposal(late.proposal.id).end is TrialStatus.EXPIRED
+    assert experiment.acknowledge(episode(experiment, late, 0.4, uid="h")) == (ACCEPTED, "")
+    assert experiment.method.n == 4
+
+
+def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path):
+    experiment = open_experiment(tmp_path)
+    play(experiment, 2)
+    vetoed = experiment.propose("a", "1")
     veto = episode(experiment, vetoed, math.nan, "vetoed", uid="v", reason="too risky")
     assert experiment.acknowledge(veto) == (ACCEPTED, "")
-    now[0] += 61.0
-    assert experiment.expire_due() == [expired.proposal.id]
-    for answer in (vetoed, expired):
-        status, reason = experiment.acknowledge(episode(experiment, answer, uid="late"))
-        assert (status, "already ended" in reason) == (REFUSED, True)
+    status, reason = experiment.acknowledge(episode(experiment, vetoed, uid="late"))
+    assert (status, "already ended" in reason) == (REFUSED, True)
     assert experiment.store.proposal(vetoed.proposal.id).end is TrialStatus.VETOED
-    assert experiment.store.proposal(expired.proposal.id).end is TrialStatus.EXPIRED
-    assert experiment.method.n == 2
+
+
+# -- a method that cannot digest what it is told -----------------------------------------------------------
+
+
+class Allergic(make_method("crbo", SPACE, THETA_0).__class__):
+    """Raises at certain returns, and goes on doing so."""
+
+    def tell(self, id, value):
+        super().tell(id, value)
+        if value == 0.666:
+            raise np.linalg.LinAlgError("not positive definite")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else(tmp_path, killed, late, caplog):
+    now = [0.0]
+    options = {"make": lambda settings: Allergic(SPACE, THETA_0, seed=3, **settings), "clock": lambda: now[0]}
+    experiment = open_experiment(tmp_path, lease=1.0, **options)
+    play(experiment, 3)
+    answer = experiment.propose("r", "x")
+    if late:
+        now[0] += 2.0
+        experiment.expire_due()
+    if killed:  # between the commit and the method's death, so that only the replay can notice
+        experiment._tell = lambda *_: ""
+    status, reason = experiment.acknowledge(episode(experiment, answer, 0.666))
+    assert status == ACCEPTED
+    assert killed or "could not use it (LinAlgError: not positive definite)" in reason
+    if not killed:
+        play(experiment, 2)
+    experiment.close()
+    experiment = open_experiment(tmp_path, lease=1.0, **options)
+    assert "set aside" in caplog.text
+    assert experiment.acknowledge(episode(experiment, answer, 0.666))[0] == DUPLICATE
+    assert experiment.store.find_episode(f"u{answer.proposal.id}")[2] == 0.666
+    assert experiment.method.n == len(experiment.store.episodes()) - 1
+    assert experiment.method.pending == []
+    play(experiment, 2)
 
 
 def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_policy(tmp_path):
@@ -196,46 +370,59 @@ def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(tmp_path, 
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
 
 
-@pytest.mark.parametrize(
-    ("what", "differs"),
-    [
-        ("lower", {"space": Space([-1.5, 1.0], [1.0, 2.0])}),
-        ("upper", {"space": Space([-1.0, 1.0], [1.0, 2.5])}),
-        ("log_scale", {"space": Space([-1.0, 1.0], [1.0, 2.0], log=[False, True])}),
-        ("theta_0", {"theta_0": [0.2, 1.4]}),
-    ],
-)
-def test_a_store_of_another_domain_is_refused_with_what_differs(tmp_path, what, differs):
-    usual = Space([-1.0, 1.0], [1.0, 2.0])
+# -- identity ----------------------------------------------------------------------------------------------
 
-    def opened(space=usual, theta_0=(0.2, 1.3)):
-        return OptimizerServer.open(
-            tmp_path / "experiment.sqlite", name="e", task="t", space=space, theta_0=theta_0, method="crbo",
-            make=lambda s: make_method("crbo", space, theta_0, seed=3, **s), seed=3, settings={},
-        )  # fmt: skip
-
-    opened().close()
-    opened().close()
-    with pytest.raises(StoreError, match=f"other values of {what};"):
-        opened(**differs)
+OTHERS = {
+    "task": {"task": "another"},
+    "plant": {"plant": "stand_in"},
+    "hardware": {"hardware": True},
+    "options": {"options": {"mass": 2.0}},
+    "policy": {"policy": "abc"},
+    "return": {"returns": "abc"},
+    "theta_0": {"theta_0": np.array([0.2, -0.31])},
+    "domain": {"space": Space([-1.5, -2.0], [1.0, 2.0])},
+}
 
 
-def test_a_store_of_another_task_dimension_seed_or_schema_is_refused_with_the_reason(tmp_path):
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_store_of_another_problem_is_refused_with_what_differs(tmp_path, what):
     open_experiment(tmp_path).close()
-    with pytest.raises(StoreError, match="seed 3"):
+    open_experiment(tmp_path).close()
+    with pytest.raises(StoreError, match=rf"another experiment \({what}: .*, not .*\); choose"):
+        open_experiment(tmp_path, problem=replace(PROBLEM, **OTHERS[what]))
+
+
+def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_reason(tmp_path):
+    experiment = open_experiment(tmp_path)
+    assert experiment.identity == ExperimentStore(tmp_path / "experiment.sqlite").identity()
+    experiment.close()
+    with pytest.raises(StoreError, match="seed: 3, not 4"):
         open_experiment(tmp_path, seed=4)
-    other = Space([-1.0], [1.0])
-    with pytest.raises(StoreError, match="dim 2"):
-        OptimizerServer.open(
-            tmp_path / "experiment.sqlite", name="e", task="t", space=other, theta_0=[0.0], method="crbo",
-            make=lambda s: make_method("crbo", other, [0.0], seed=3), seed=3, settings={},
-        )  # fmt: skip
+    with pytest.raises(StoreError, match="method: crbo, not bo"):
+        open_experiment(tmp_path, method="bo")
+    with pytest.raises(StoreError, match="setting preset: -, not paper"):
+        open_experiment(tmp_path, settings={"gamma": 0.5, "preset": "paper"})
     with pytest.raises(StoreError, match="exists already"):
         open_experiment(tmp_path, resume=False)
-    with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
-        connection.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="schema 99"):
-        open_experiment(tmp_path)
+    for version in (1, 99):
+        with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
+            connection.execute(f"PRAGMA user_version={version}")
+        with pytest.raises(StoreError, match=f"schema {version}, this version reads schema 2"):
+            open_experiment(tmp_path)
+
+
+def test_an_episode_of_another_problem_is_refused_by_name_and_one_of_a_foreign_runner_is_not(tmp_path):
+    experiment = open_experiment(tmp_path)
+    answer = experiment.propose("r", "q")
+    assert experiment.offer(answer).problem == PROBLEM.key
+    other = replace(PROBLEM, plant="stand_in").key
+    status, reason = experiment.acknowledge(episode(experiment, answer, problem=other))
+    assert (status, reason.startswith("problem:"), "plant: nominal, not stand_in" in reason) == (REFUSED, True, True)
+    assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
+    answer = experiment.propose("r", "n")
+    assert experiment.offer(answer).returns == 1
+    assert experiment.acknowledge(episode(experiment, answer, problem=PROBLEM.key)) == (ACCEPTED, "")
+    assert [e.problem for e in experiment.store.episodes()] == ["", PROBLEM.key]
 
 
 def test_a_corrupt_file_gives_a_clear_error_and_is_kept(tmp_path):
