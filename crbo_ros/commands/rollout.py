@@ -81,7 +81,7 @@ def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namesp
         print(f"  {name}: {value:.3f}")
     if args.plot and outcome.trajectory is not None:
         trajectories = {f"{label} ({outcome.value:.3f})": outcome.trajectory}
-        if theta is not None and not getattr(getattr(task, "plant", None), "is_hardware", False):
+        if theta is not None and not task.hardware:
             start = task.rollout(task.theta_0, np.random.default_rng(args.seed), record=True)
             trajectories = {f"theta_0 ({start.value:.3f})": start.trajectory, **trajectories}
         task.plot(trajectories, args.plot)

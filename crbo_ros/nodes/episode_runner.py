@@ -27,6 +27,7 @@ from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
+MAX_FAILURES = 10  # in a row, after which it gives up
 QUIT = "the runner was told to end"
 
 
@@ -44,7 +45,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._worker: threading.Thread | None = None
         self._quit = threading.Event()
         self._status = Status(runner=self.name, proposal_id=-1, plant_safe=True)
-        self._state_rate = float(self.value("state_rate"))
+        self._state_rate = 20.0  # Hz, during a rollout
         self._last_shown = 0.0
         self._failures = 0  # consecutive
         self._optimizer = Partner(self, "the optimizer", self._quit, self._set)
@@ -73,17 +74,7 @@ class EpisodeRunnerNode(base.ManagedNode):
     # -- lifecycle ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        if self.value("task") == "custom":
-            raise InvalidInput(
-                "parameter task: 'custom' has no plant of ours; bring your own runner (docs/INTEGRATION.md)"
-            )
-        options = self.task_options()
-        if self.value("realtime"):
-            options["realtime"] = True
-        try:
-            self.task = make_task(self.value("task"), self.value("plant") or None, **options)
-        except TypeError as error:
-            raise InvalidInput(f"parameter task_options: {error}") from None
+        self.task = make_task(self.value("task"), self.value("plant") or None, **self.value("task_options"))
         self.spool = Spool(self.folder() / f"{self.name.strip('/').replace('/', '.')}.sqlite")
         for uid in self.spool.experiments():  # late joiners (a restarted monitor) get what this runner has seen
             for episode in self.spool.history(uid):
@@ -313,7 +304,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._failures = self._failures + 1 if end == FAILED else 0
         if end == FAILED:
             self.get_logger().error(f"proposal {proposal.id} failed: {reason}")
-            if self._failures >= self.value("max_failures"):
+            if self._failures >= MAX_FAILURES:
                 self._hand_in()
                 raise InvalidInput(f"{self._failures} episodes in a row failed, the last one: {reason}")
 

@@ -85,17 +85,18 @@ class OptimizerNode(base.ManagedNode):
     # -- lifecycle ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        space, theta_0, task_gamma = self.problem()
+        problem = self.problem()
         method, seed = self.value("method"), self.value("seed")
-        settings = base.parse_json(self.value("settings"), "settings")
+        settings = self.value("settings")
+        budget = parameters.budget(self.value("episodes"), problem.episodes)
         if method == "crbo":
-            settings.setdefault("gamma", self.value("gamma") or task_gamma)
+            settings.setdefault("gamma", self.value("gamma") or problem.gamma)
             if math.isfinite(self.value("j_min")):
                 settings.setdefault("j_min", self.value("j_min"))
 
         def make(stored: dict[str, Any]) -> Any:
             try:
-                return make_method(method, space, theta_0, seed=seed, **stored)
+                return make_method(method, problem.space, problem.theta_0, seed=seed, **stored)
             except TypeError as error:
                 raise InvalidInput(f"parameter settings: {error}") from None
 
@@ -103,21 +104,21 @@ class OptimizerNode(base.ManagedNode):
             self.folder() / "experiment.sqlite",
             name=self.value("experiment"),
             task=self.value("task"),
-            space=space,
-            theta_0=theta_0,
+            space=problem.space,
+            theta_0=problem.theta_0,
             method=method,
             make=make,
             seed=seed,
             settings=settings,
             resume=self.value("resume"),
-            budget=self.value("episodes"),
-            expiry=self.value("expiry"),
+            budget=budget,
+            expiry=self.value("lease"),
         )
         if self.experiment.state == FINISHED:
-            self.experiment.set_budget(self.value("episodes"))  # a larger budget lets it go on
+            self.experiment.set_budget(budget)  # a larger budget lets it go on
         n = self.experiment.method.n
         self.get_logger().info(
-            f"experiment {self.experiment.name!r}: {method}, {space.dim} parameters, "
+            f"experiment {self.experiment.name!r}: {method}, {problem.space.dim} parameters, "
             + (f"carries on after {n} episodes" if n else "new")
             + f", in {self.folder()}"
         )
@@ -150,7 +151,7 @@ class OptimizerNode(base.ManagedNode):
         if self.experiment is None:
             return
         if "episodes" in changes:
-            self.experiment.set_budget(changes["episodes"])
+            self.experiment.set_budget(parameters.budget(changes["episodes"], self.problem().episodes))
         # The default values stand for "off": gamma 0 keeps the gamma in force, j_min -inf is lower than any return.
         wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
         if "j_min" in changes:

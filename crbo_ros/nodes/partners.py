@@ -14,6 +14,8 @@ from crbo_ros.msg import RunnerStatus as Status
 from crbo_ros.nodes.base import ManagedNode
 from crbo_ros.protocol.gate import Presence
 
+DISCOVERY = 1.0  # s after its start in which a runner only looks who else is there
+PATIENCE = 20.0  # s for one answer
 SILENCE = 3.0  # s after which a server that says nothing was killed; the others speak once a second or more often
 
 
@@ -25,7 +27,7 @@ class Partner:
         self._heard = Presence(SILENCE)
         self.hear = self._heard.hear
         self._looked, self._servers, self._several_since = 0.0, 0, math.inf
-        self._asks_from = time.monotonic() + node.value("discovery_time")
+        self._asks_from = time.monotonic() + DISCOVERY
 
     def ask(self, client: Client, request: Any, meanwhile: Callable[[], None] = lambda: None) -> Any | None:
         """One answer, or None (and a log line) when there was none in time; waits for the service with back-off.
@@ -56,7 +58,7 @@ class Partner:
         future = client.call_async(request)
         future.add_done_callback(lambda _: answered.set())
         meanwhile()
-        patience = self._node.value("service_timeout")
+        patience = PATIENCE
         deadline = time.monotonic() + patience
         while not answered.wait(0.05):
             if self._quit.is_set():

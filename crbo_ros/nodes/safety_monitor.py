@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -14,6 +15,9 @@ from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.records import WAITING, Episode, Verdict
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
+
+HEARTBEAT_RATE = 10.0  # Hz
+COVERAGE_WARNING = 0.9  # of the past bounds held; fewer are worth a warning
 
 
 class SafetyMonitorNode(base.ManagedNode):
@@ -37,23 +41,31 @@ class SafetyMonitorNode(base.ManagedNode):
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
-        self.create_timer(1.0 / self.value("heartbeat_rate"), self._beat)
+        self.create_timer(1.0 / HEARTBEAT_RATE, self._beat)
 
     def open(self) -> None:
-        space, theta_0, _ = self.problem()
+        problem = self.problem()
         self.monitor = SafetyMonitor(
-            space,
-            theta_0,
+            problem.space,
+            problem.theta_0,
             self.folder() / "monitor.sqlite",
             j_min=self.value("j_min"),
             j_min_drop=self.value("j_min_drop"),
             lipschitz=self.value("lipschitz") or None,
-            scale=self.value("return_scale") or None,
             require_operator=self.value("require_operator"),
-            valid_for=self.value("valid_for"),
         )
         held = f", HELD: {self.monitor.stopped} (call rearm)" if self.monitor.stopped else ""
         self.get_logger().info(f"knows {self.monitor.n} returns{held}")
+        self._say_threshold(self.monitor.j_min, self.monitor.j_min_drop)
+
+    def _say_threshold(self, j_min: float, drop: float) -> None:
+        """A threshold that is off by mistake must not go unnoticed."""
+        effective = [f"{j_min:g}"] if j_min > -math.inf else []
+        effective += [f"{100 * drop:g} % of |J0| below J0"] if drop < math.inf else []
+        if effective:
+            self.get_logger().info(f"threshold: {', or, if that is higher, '.join(effective)}")
+        else:
+            self.get_logger().warning("no threshold is effective (j_min, j_min_drop): no worst case is too low")
 
     def close(self) -> None:
         if self.monitor is not None:
@@ -80,7 +92,7 @@ class SafetyMonitorNode(base.ManagedNode):
         }
         if monitor.stopped:
             return base.ERROR, f"held: {monitor.stopped}", values
-        if monitor.score.coverage < self.value("coverage_warning"):
+        if monitor.score.coverage < COVERAGE_WARNING:
             return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
         if self._hint:
             return base.WARN, self._hint, values
@@ -205,7 +217,7 @@ class SafetyMonitorNode(base.ManagedNode):
         except (InvalidInput, StoreError) as error:
             self.get_logger().warning(f"return of proposal {message.proposal_id} not taken in: {error}")
             return
-        low = monitor.score.coverage < self.value("coverage_warning")
+        low = monitor.score.coverage < COVERAGE_WARNING
         if low and not self._warned:
             self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
         self._warned = low
