@@ -89,18 +89,13 @@ def parse(argument: Argument, text: str) -> Any:
     try:
         if argument.type is bool:
             return {"true": True, "false": False}[text.lower()]
-        if argument.type is dict:
-            return as_parameters(_mapping(json.loads(text)), argument.name)
-        return argument.type(text)
+        value = json.loads(text) if argument.type is dict else argument.type(text)
+        if not isinstance(value, argument.type):
+            raise ValueError
     except (ValueError, KeyError):
         wanted = {bool: "true or false", int: "a whole number", float: "a number", dict: "a JSON object"}
         raise InvalidInput(f"{argument.name}: {text!r} is not {wanted.get(argument.type, 'text')}") from None
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
+    return as_parameters(value, argument.name) if isinstance(value, dict) else value
 
 
 def config_file(task: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
@@ -12,6 +13,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
 from crbo_ros.bringup.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNER, RUNNERS, TASK_OPTIONS, graph
+from crbo_ros.nodes import PARENT
 from crbo_ros.registry import TASKS
 
 
@@ -42,6 +44,7 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
                 else [str(spec.params_file), spec.parameters],
                 arguments=["--ros-args", "--log-level", given[LOG_LEVEL.name]],
                 output="screen",
+                additional_env={PARENT: str(os.getpid())},
             )
             actions.append(node)
             if spec.executable == RUNNER:

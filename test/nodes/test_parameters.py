@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -108,3 +110,27 @@ def test_options_and_settings_are_nested_parameters_of_any_type(domain: int, tmp
     finally:
         optimizer.send_signal(signal.SIGINT)
         assert optimizer.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_a_node_ends_with_the_parent_that_the_environment_names_and_otherwise_never(
+    domain: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell starts the node and ends; the node gets another parent."""
+    words = [sys.executable, "-m", "crbo_ros.nodes", "safety_monitor", "--ros-args", "-p", "task:=toy"]
+    words += ["-p", f"experiments_dir:={tmp_path}"]
+    pids = []
+    for number, parent in enumerate(("$$", "")):
+        script = f"CRBO_PARENT={parent} {' '.join(words)} -p experiment:=e{number} >/dev/null & echo $!; sleep 8"
+        shell = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        pids.append(int(shell.stdout.split()[0]))
+    try:
+        deadline = time.monotonic() + 10.0
+        while Path(f"/proc/{pids[0]}").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not Path(f"/proc/{pids[0]}").exists(), "it outlived its parent"
+        assert Path(f"/proc/{pids[1]}").exists()
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
