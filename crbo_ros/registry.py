@@ -9,11 +9,17 @@ A third-party package registers its own with, in its setup.py,
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crbo_ros.errors import UnknownName
+from crbo_ros.errors import InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from crbo_ros.core.problem import Problem
 
 TASKS = {
     "furuta": "crbo_ros.tasks.furuta:Furuta",
@@ -24,6 +30,7 @@ TASKS = {
     "gym": "crbo_ros.tasks.gym:GymTask",
     "tuning": "crbo_ros.tasks.tuning:Tuning",
     "arm": "crbo_ros.tasks.arm:Arm",
+    "custom": "crbo_ros.tasks.custom:Custom",  # no runner of ours
 }
 METHODS = {
     "crbo": "crbo_ros.core.crbo:CRBO",
@@ -56,7 +63,36 @@ def load(kind: str, name: str) -> Any:
 
 def make_task(name: str, plant: str | None = None, **options: Any) -> Any:
     """A task by name, on the plant of that name (the task's first one by default)."""
-    return load("tasks", name)(plant, **options)
+    task = load("tasks", name)
+    _check_options(name, task, options)
+    return task(plant, **options)
+
+
+def task_problem(name: str, plant: str | None = None, **options: Any) -> Problem:
+    """A task's facts, without making a plant or connecting anything."""
+    task = load("tasks", name)
+    _check_options(name, task, options)
+    found: Problem = task.problem(plant, **options)
+    return found
+
+
+def _check_options(name: str, task: Any, options: dict[str, Any]) -> None:
+    """InvalidInput for an option that the task does not have."""
+    taken = inspect.signature(task.__init__).parameters.values()
+    known = [p.name for p in taken if p.kind is p.KEYWORD_ONLY]
+    if any(p.kind is p.VAR_KEYWORD for p in taken):
+        return
+    known += [p.name for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("self", "plant")]
+    for option in options:
+        if option not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise InvalidInput(f"task {name!r} has no option {option!r}{did_you_mean(option, known) or f'; {there}'}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean ...?" with the nearest known word, or ""."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def make_method(name: str, space: Any, theta_0: Any, *, seed: int = 0, **settings: Any) -> Any:

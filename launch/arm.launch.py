@@ -1,8 +1,7 @@
 """ros2 launch crbo_ros arm.launch.py config:=/path/to/arm.yaml episodes:=50"""
 
-from crbo_ros.bringup.graph import TASK_OPTIONS
 from crbo_ros.bringup.launching import describe
 
 
 def generate_launch_description():
-    return describe("arm", extra=TASK_OPTIONS)
+    return describe("arm")

@@ -1,8 +1,7 @@
 """ros2 launch crbo_ros tuning.launch.py config:=/path/to/pid.yaml episodes:=40"""
 
-from crbo_ros.bringup.graph import TASK_OPTIONS
 from crbo_ros.bringup.launching import describe
 
 
 def generate_launch_description():
-    return describe("tuning", extra=TASK_OPTIONS)
+    return describe("tuning")

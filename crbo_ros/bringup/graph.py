@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros.errors import InvalidInput
-from crbo_ros.registry import names
+from crbo_ros.registry import load
+from crbo_ros.ros.parameters import as_parameters, flatten, nested
 
 OPTIMIZER, MONITOR, RUNNER = "optimizer", "safety_monitor", "episode_runner"
 ALL = (OPTIMIZER, MONITOR, RUNNER)
@@ -20,7 +21,10 @@ ALL = (OPTIMIZER, MONITOR, RUNNER)
 
 @dataclass(frozen=True)
 class Argument:
-    """A launch argument / command-line option, and the parameter it sets on which nodes. Empty: the config's value."""
+    """A launch argument / command-line option, and the parameter it sets on which nodes. Empty: the config's value.
+
+    The type dict stands for JSON text, which becomes nested parameters.
+    """
 
     name: str
     description: str
@@ -32,18 +36,17 @@ class Argument:
 ARGUMENTS = (
     Argument("plant", "the task's plant (furuta: stand_in, nominal, gym_brt_sim, qube_hardware, qube_pal)", ALL),
     Argument("method", "crbo, cma_es, turbo, ...", (OPTIMIZER,)),
-    Argument("episodes", "episode budget", (OPTIMIZER,), int),
+    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER,), int),
     Argument("seed", "seed of method and rollouts", (OPTIMIZER, RUNNER), int),
     Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
     Argument("j_min", "no rollout whose worst case is below this return", (OPTIMIZER, MONITOR), float),
     Argument("j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|", (MONITOR,), float),
     Argument("lipschitz", "known Lipschitz constant (return per unit-box distance)", (MONITOR,), float),
     Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
-    Argument("realtime", "simulated plants in real time (true, false)", (RUNNER,), bool),
     Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),
-    Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,)),
-    Argument("task_options", "further options of the task, as JSON", ALL),
-    Argument("experiment", "name of the experiment (default: TASK-METHOD-sSEED)", ALL),
+    Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,), dict),
+    Argument("task_options", "further options of the task, as JSON", ALL, dict),
+    Argument("experiment", "name of the experiment (default: TASK-PLANT-METHOD-sSEED)", ALL),
     Argument("experiments_dir", "where experiments are kept", ALL),
     Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
 )
@@ -52,6 +55,7 @@ TASK_OPTIONS = (
     Argument("env", "gymnasium environment (task gym)"),
     Argument("weights", "policy file (task gym)"),
     Argument("config", "YAML file (tasks tuning and arm)"),
+    Argument("realtime", "a simulated plant in real time (true, false; task furuta)", type=bool),
 )
 # Arguments about the graph itself.
 RUNNERS = Argument("runners", "number of episode runners (default: 1; task custom: 0, bring your own)", type=int)
@@ -74,8 +78,10 @@ class NodeSpec:
         import yaml
 
         file = yaml.safe_load(self.params_file.read_text()) or {}
-        entries = [file.get(key, {}).get("ros__parameters", {}) for key in ("/**", f"/**/{self.name}", f"/{self.name}")]
-        return {**entries[0], **entries[1], **entries[2], **self.parameters}
+        values: dict[str, Any] = {}
+        for key in ("/**", f"/**/{self.name}", f"/{self.name}"):
+            values |= flatten((file.get(key) or {}).get("ros__parameters") or {})
+        return nested(values | flatten(self.parameters))
 
 
 def parse(argument: Argument, text: str) -> Any:
@@ -83,10 +89,13 @@ def parse(argument: Argument, text: str) -> Any:
     try:
         if argument.type is bool:
             return {"true": True, "false": False}[text.lower()]
-        return argument.type(text)
+        value = json.loads(text) if argument.type is dict else argument.type(text)
+        if not isinstance(value, argument.type):
+            raise ValueError
     except (ValueError, KeyError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(argument.type, "text")
-        raise InvalidInput(f"{argument.name}: {text!r} is not {wanted}") from None
+        wanted = {bool: "true or false", int: "a whole number", float: "a number", dict: "a JSON object"}
+        raise InvalidInput(f"{argument.name}: {text!r} is not {wanted.get(argument.type, 'text')}") from None
+    return as_parameters(value, argument.name) if isinstance(value, dict) else value
 
 
 def config_file(task: str) -> Path:
@@ -94,9 +103,7 @@ def config_file(task: str) -> Path:
     places = [Path(__file__).parents[2] / "config"]
     for prefix in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
         places.append(Path(prefix) / "share" / "crbo_ros" / "config")
-    known = [*names("tasks"), "custom"]
-    if task not in known:
-        raise InvalidInput(f"no task is called {task!r}; there are: {', '.join(known)}")
+    load("tasks", task)  # or UnknownName
     for place, name in [(place, name) for name in (task, "default") for place in places]:
         if (place / f"{name}.yaml").is_file():
             return place / f"{name}.yaml"
@@ -104,17 +111,14 @@ def config_file(task: str) -> Path:
 
 
 def with_task_options(given: dict[str, str]) -> dict[str, str]:
-    """The arguments with env, weights and config (files: by their full path) moved into task_options."""
-    words = {argument.name for argument in TASK_OPTIONS}
-    found = {name: given[name] for name in sorted(words) if given.get(name)}
+    """The arguments with env, weights, config (files: by their full path) and realtime moved into task_options."""
+    words = {argument.name: argument for argument in TASK_OPTIONS}
+    found = {name: parse(words[name], given[name]) for name in sorted(words) if given.get(name)}
     found |= {name: str(Path(found[name]).expanduser().resolve()) for name in ("weights", "config") if name in found}
     rest = {name: text for name, text in given.items() if name not in words}
     if found:
-        try:
-            options = json.loads(given.get("task_options") or "{}")
-        except ValueError as error:
-            raise InvalidInput(f"task_options: not JSON ({error})") from None
-        rest["task_options"] = json.dumps({**options, **found})
+        options = next(argument for argument in ARGUMENTS if argument.name == "task_options")
+        rest["task_options"] = json.dumps({**parse(options, given.get("task_options") or "{}"), **found})
     return rest
 
 
@@ -127,12 +131,14 @@ def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
     values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
         if text := given.get(argument.name, ""):
-            for node in argument.nodes:
-                values[node][argument.name] = parse(argument, text)
-    if not given.get("experiment"):
-        method, seed = given.get("method") or "crbo", given.get("seed") or "1"
-        for node in ALL:
-            values[node]["experiment"] = f"{task}-{method}-s{seed}"
+            value = parse(argument, text)
+            for node in argument.nodes if value != {} else ():
+                values[node][argument.name] = value
+    own = NodeSpec(OPTIMIZER, OPTIMIZER, file, values[OPTIMIZER]).configured()
+    plant = own.get("plant") or load("tasks", task).plants[0]
+    name = own.get("experiment") or f"{task}-{plant}-{own.get('method', 'crbo')}-s{own.get('seed', 1)}"
+    for node in ALL:
+        values[node]["experiment"] = name
     runners = parse(RUNNERS, given.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
     if not 0 <= runners <= 64:
         raise InvalidInput(f"runners: {runners} is not from 0 to 64")

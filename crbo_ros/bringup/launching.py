@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription
@@ -12,24 +12,25 @@ from launch.events import Shutdown
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
-from crbo_ros.bringup.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNER, RUNNERS, Argument, graph
+from crbo_ros.bringup.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNER, RUNNERS, TASK_OPTIONS, graph
+from crbo_ros.nodes import PARENT
 from crbo_ros.registry import TASKS
 
 
-def describe(task: str, extra: tuple[Argument, ...] = ()) -> LaunchDescription:
+def describe(task: str, **defaults: str) -> LaunchDescription:
     """The graph of a task with its arguments declared. When the last runner has ended, the launch ends.
 
-    `extra` arguments become options of the task; env:=pendulum and the like choose the task of that name.
+    `defaults` of arguments; env:=pendulum and the like choose the task of that name.
     """
-    arguments = (*ARGUMENTS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL, *extra)
-    declared = [DeclareLaunchArgument(a.name, default_value=a.default, description=a.description) for a in arguments]
+    arguments = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
+    declared = [
+        DeclareLaunchArgument(a.name, default_value=defaults.get(a.name, a.default), description=a.description)
+        for a in arguments
+    ]
 
     def start(context: LaunchContext) -> list[Any]:
         given = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
-        options = {a.name: given.pop(a.name) for a in extra if given[a.name]}
-        name = options.pop("env") if options.get("env") in TASKS else task
-        if options:
-            given["task_options"] = json.dumps({**json.loads(given["task_options"] or "{}"), **options})
+        name = given.pop("env") if given["env"] in TASKS else task
         actions: list[Any] = []
         running = set()
         for spec in graph(name, given):
@@ -43,6 +44,7 @@ def describe(task: str, extra: tuple[Argument, ...] = ()) -> LaunchDescription:
                 else [str(spec.params_file), spec.parameters],
                 arguments=["--ros-args", "--log-level", given[LOG_LEVEL.name]],
                 output="screen",
+                additional_env={PARENT: str(os.getpid())},
             )
             actions.append(node)
             if spec.executable == RUNNER:

@@ -87,13 +87,8 @@ def check_ros() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "doctor.yaml"
         file.write_text("/**:\n  ros__parameters:\n    task: custom\n")
-        parameters = {
-            "experiment": "doctor",
-            "experiments_dir": folder,
-            "theta_0": [0.25],
-            "lower": [0.0],
-            "upper": [1.0],
-        }
+        options = {"lower": [0.0], "upper": [1.0], "theta_0": [0.25]}
+        parameters = {"experiment": "doctor", "experiments_dir": folder, "task_options": options}
         context = rclpy.Context()
         rclpy.init(context=context)
         node = rclpy.create_node("doctor", context=context)

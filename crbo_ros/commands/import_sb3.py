@@ -18,7 +18,7 @@ ENTRY = """# An imported agent on {env}; further parameters: docs/API.md.
 /**:
   ros__parameters:
     task: gym
-    task_options: '{options}'
+    task_options: {options}
 """
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     agent.save(out)
     options = {"env": args.env, "weights": str(out.resolve()), "width": args.width}
     entry = out.with_suffix(".yaml")
-    entry.write_text(ENTRY.format(env=args.env, options=json.dumps(options).replace("'", "''")))
+    entry.write_text(ENTRY.format(env=args.env, options=json.dumps(options)))
     with GymTask(**options) as task:
         rng = np.random.default_rng(0)
         values = [task.rollout(task.theta_0, rng).value for _ in range(args.episodes)]

@@ -3,7 +3,7 @@
     crbo reference            write it
     crbo reference --check    exit code 1 if it is not up to date (CI)
 
-Read from msg/*.msg, srv/*.srv, nodes/parameters.py, nodes/graph.py and, for the topics and services of each node, from
+Read from msg/*.msg, srv/*.srv, ros/parameters.py, bringup/graph.py and, for the topics and services of each node, from
 the create_publisher, create_subscription, create_service and create_client calls in its source. Needs no ROS.
 """
 
@@ -14,7 +14,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def reference(root: Path) -> str:
     return "\n".join(parts)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -168,33 +168,37 @@ def all_parameters() -> str:
     for node, table_name in NODES:
         own = tuple(p for p in getattr(parameters, table_name) if p.name not in common)
         parts.append(f"### {node}\n\n" + _parameters(own))
+    parts.append(
+        "A group is any number of parameters below that name, nested in a file. A node with a parameter that it does "
+        "not have, or with a file that has a section for no node of the graph, does not start. Where the environment "
+        "variable `CRBO_PARENT` is a process id, the node ends when its parent is not that process any more.\n"
+    )
     return "\n".join(parts)
 
 
 def _parameters(declared: tuple[parameters.Parameter, ...]) -> str:
     rows = []
     for p in declared:
-        kind = type(p.default[0]).__name__ + "[]" if isinstance(p.default, list) else type(p.default).__name__
-        kind = {"str": "string", "float": "double", "int": "integer", "float[]": "double[]"}.get(kind, kind)
+        kind = type(p.default).__name__
+        kind = {"str": "string", "float": "double", "int": "integer", "dict": "group"}.get(kind, kind)
         low, high = ("" if limit is None else f"{limit:g}" for limit in (p.minimum, p.maximum))
         allowed = ", ".join(p.choices) or (f"{low} .. {high}".strip() if low or high else "")
-        rows.append(
-            (f"`{p.name}`", kind, f"`{_shown(p.default)}`", allowed, "yes" if p.changeable else "", p.description)
-        )
+        rows.append((f"`{p.name}`", kind, _shown(p.default), allowed, "yes" if p.changeable else "", p.description))
     return table(("parameter", "type", "default", "range", "at run time", "meaning"), rows)
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return '""' if value == "" else str(value)
+    if value == parameters.GROUP:
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text or chr(34) * 2}`"
 
 
 def arguments() -> str:
     rows = []
     for a in (*graph.ARGUMENTS, *graph.TASK_OPTIONS, graph.RUNNERS, graph.NAMESPACE, graph.CONFIG, graph.LOG_LEVEL):
-        option = "--" + a.name.replace("_", "-")
-        rows.append((f"`{a.name}`", f"`{option}`", a.type.__name__, ", ".join(a.nodes) or "", a.description))
+        option, kind = "--" + a.name.replace("_", "-"), "JSON" if a.type is dict else a.type.__name__
+        rows.append((f"`{a.name}`", f"`{option}`", kind, ", ".join(a.nodes) or "", a.description))
     text = "## Launch arguments and options of `crbo run`\n\nEmpty: the value of config/TASK.yaml.\n\n"
     return text + table(("launch argument", "option", "type", "parameter of", "meaning"), rows)
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.errors import InvalidInput
-from crbo_ros.registry import make_task
+from crbo_ros.registry import make_task, task_problem
 
 
 def read_theta(path: Path) -> NDArray[np.float64]:
@@ -62,14 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     theta = read_theta(args.theta) if args.theta else None
-    task = make_task(args.task, args.plant, **parse_options(args.option))
+    options = parse_options(args.option)
+    problem = task_problem(args.task, args.plant, **options)
+    task = make_task(args.task, args.plant, **options)
     if args.video and not hasattr(task, "video"):
         raise InvalidInput(f"--video: task {args.task!r} cannot be filmed")
     with task:
-        return _rollout(task, theta, args)
+        return _rollout(task, theta, args, compare=not problem.hardware)
 
 
-def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namespace) -> int:
+def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namespace, *, compare: bool) -> int:
     record = args.plot is not None
     label = "theta_0" if theta is None else args.theta.stem
     chosen = task.theta_0 if theta is None else theta
@@ -81,7 +83,7 @@ def _rollout(task: Any, theta: NDArray[np.float64] | None, args: argparse.Namesp
         print(f"  {name}: {value:.3f}")
     if args.plot and outcome.trajectory is not None:
         trajectories = {f"{label} ({outcome.value:.3f})": outcome.trajectory}
-        if theta is not None and not getattr(getattr(task, "plant", None), "is_hardware", False):
+        if theta is not None and compare:
             start = task.rollout(task.theta_0, np.random.default_rng(args.seed), record=True)
             trajectories = {f"theta_0 ({start.value:.3f})": start.trajectory, **trajectories}
         task.plot(trajectories, args.plot)

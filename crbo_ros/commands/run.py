@@ -34,10 +34,11 @@ from crbo_ros.bringup.graph import (
     graph,
     with_task_options,
 )
+from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.registry import make_task
+from crbo_ros.registry import make_task, task_problem
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
 FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
@@ -56,9 +57,10 @@ def run(args: argparse.Namespace) -> int:
     given = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
     given["experiments_dir"] = str(Path(given["experiments_dir"] or "experiments").resolve())
     specs = graph(args.task, given)
-    if args.config:  # a mistake in it is told here, once, before anything is started
-        make_task(args.task, given["plant"] or None, **json.loads(given["task_options"]))
-    experiment = specs[0].parameters["experiment"]
+    own = specs[0].configured()
+    # A mistake in the options or in a file of theirs is told here, once, before anything is started.
+    problem = task_problem(args.task, own.get("plant") or None, **own.get("task_options", {}))
+    experiment = own["experiment"]
     namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
     folder = Path(given["experiments_dir"]) / experiment
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True
     code = _run_graph(specs, namespace, given["log_level"], folder)
-    return code or _conclude(args, given, specs, folder)
+    return code or _conclude(args, own, problem, folder)
 
 
 def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
@@ -108,7 +110,7 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
     return 0
 
 
-def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeSpec], folder: Path) -> int:
+def _conclude(args: argparse.Namespace, own: dict[str, Any], problem: Problem, folder: Path) -> int:
     """The best policy, written and shown, and the report."""
     store = ExperimentStore(folder / "experiment.sqlite")
     episodes = [episode for episode in store.episodes() if episode.counts]
@@ -119,24 +121,22 @@ def _conclude(args: argparse.Namespace, given: dict[str, str], specs: list[NodeS
     best = json.loads((folder / "best.json").read_text())
     print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
-    configured = specs[-1].configured()
-    options = json.loads(configured.get("task_options") or "{}")
-    if args.evaluate > 0 and args.task != "custom":
+    options = own.get("task_options", {})
+    if args.evaluate > 0 and args.task != "custom" and not problem.hardware:
         try:
-            task = make_task(args.task, configured.get("plant") or None, **options)
-            if not getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
-                _evaluate(task, np.array(best["theta"]), args.evaluate, int(given["seed"] or 1))
+            task = make_task(args.task, problem.plant, **options)
+            _evaluate(task, np.array(best["theta"]), args.evaluate, int(own.get("seed", 1)))
         except CrboError as error:
             print(f"not evaluated: {error}")
     print(f"policy     {folder / 'best.json'}")
     if not args.no_report:
         try:
-            from crbo_ros.commands.report import write_report
+            from crbo_ros.report import write_report
         except ImportError as error:
             print(f"no report: {error}")
         else:
-            plant = {"plant": configured["plant"]} if configured.get("plant") else {}
-            html, picture = write_report(folder / "experiment.sqlite", folder, options={**plant, **options})
+            options = {"plant": problem.plant, **options}
+            html, picture = write_report(folder / "experiment.sqlite", folder, options=options)
             print(f"report     {html}\n           {picture}")
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -25,12 +24,13 @@ from rclpy.service import Service
 from rclpy.signals import SignalHandlerOptions
 from rclpy.timer import Timer
 
-from crbo_ros.core.problem import Problem, custom_problem
+from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import PARENT
-from crbo_ros.registry import make_task
+from crbo_ros.registry import task_problem
 from crbo_ros.ros.executor import make_executor
-from crbo_ros.ros.parameters import Parameter
+from crbo_ros.ros.parameter_files import complaint, files_of, sections
+from crbo_ros.ros.parameters import GROUP, Parameter, nested
 from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -46,11 +46,12 @@ class ManagedNode(LifecycleNode):
     PARAMETERS: tuple[Parameter, ...] = ()
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
+        super().__init__(name, automatically_declare_parameters_from_overrides=True)
         self.active = False
         self.done = threading.Event()  # set: the process should exit
         self.exit_code = 0
         self._table = {parameter.name: parameter for parameter in self.PARAMETERS}
+        self._check_parameters()
         for parameter in self.PARAMETERS:
             self._declare(parameter)
         self.add_on_set_parameters_callback(self._on_set_parameters)
@@ -107,7 +108,23 @@ class ManagedNode(LifecycleNode):
 
     # -- parameters ---------------------------------------------------------------------------------
 
+    def _check_parameters(self) -> None:
+        """Refuse what this node does not have, and sections of its parameter files that are for nobody."""
+        found = [section for file in files_of(sys.argv) for section in sections(file)]
+        given = self.get_parameters_by_prefix("")
+        if wrong := complaint(self.get_fully_qualified_name(), self.PARAMETERS, given, found):
+            raise InvalidInput(wrong)
+
     def _declare(self, parameter: Parameter) -> None:
+        """Declare it again (rclpy did with what was given), with its description, type and range."""
+        if parameter.default == GROUP:
+            for name in self.get_parameters_by_prefix(parameter.name):
+                self.undeclare_parameter(f"{parameter.name}.{name}")
+                descriptor = ParameterDescriptor(description=parameter.description, read_only=True, dynamic_typing=True)
+                self.declare_parameter(f"{parameter.name}.{name}", None, descriptor)
+            return
+        if self.has_parameter(parameter.name):
+            self.undeclare_parameter(parameter.name)
         described = parameter.description
         if parameter.choices:
             described += f" ({', '.join(parameter.choices)})"
@@ -129,6 +146,10 @@ class ManagedNode(LifecycleNode):
             raise InvalidInput(f"parameter {complaint}")
 
     def value(self, name: str) -> Any:
+        """A parameter's value; of a group a dict of plain values."""
+        if self._table[name].default == GROUP:
+            group: dict[str, Any] = dict(self.get_parameters_by_prefix(name))
+            return nested({n: list(p.value) if hasattr(p.value, "tolist") else p.value for n, p in group.items()})
         return self.get_parameter(name).value
 
     def _on_set_parameters(self, parameters: list[Any]) -> SetParametersResult:
@@ -143,17 +164,9 @@ class ManagedNode(LifecycleNode):
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def task_options(self) -> dict[str, Any]:
-        return parse_json(self.value("task_options"), "task_options")
-
     def problem(self) -> Problem:
-        """The configured task's facts, without connecting anything."""
-        if self.value("task") == "custom":
-            return custom_problem(*(list(self.value(name)) for name in ("lower", "upper", "theta_0")))
-        task = make_task(self.value("task"), self.value("plant") or None, **self.task_options())
-        return Problem(
-            task.name, task.plant_name, task.space, task.theta_0, task.gamma, task.episodes, task.episode_seconds
-        )
+        """The facts of the configured task; no plant is made, nothing is connected."""
+        return task_problem(self.value("task"), self.value("plant") or None, **self.value("task_options"))
 
     def folder(self) -> Path:
         """The experiment's folder."""
@@ -237,21 +250,10 @@ class ManagedNode(LifecycleNode):
         self._diagnostics.publish(array)
 
 
-def parse_json(text: str, name: str) -> dict[str, Any]:
-    """A JSON object from a parameter, or InvalidInput that names it."""
-    try:
-        value = json.loads(text or "{}")
-    except ValueError as error:
-        raise InvalidInput(f"parameter {name}: not JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"parameter {name}: expected a JSON object, got {text!r}")
-    return value
-
-
 def run_node(make: Any) -> int:
     """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
     stop = threading.Event()
-    parent = int(os.environ.get(PARENT) or os.getppid())
+    parent = int(os.environ.get(PARENT) or 0)
     # Own handlers: rclpy's would shut the context down under our feet, before the plant is safe.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -267,7 +269,7 @@ def run_node(make: Any) -> int:
         if not node.begin():
             return 1
         while not (stop.wait(0.1) or node.done.is_set()):
-            if node.value("exit_with_parent") and os.getppid() != parent:
+            if parent and os.getppid() != parent:
                 node.get_logger().warning("the process that started this node is gone; leaving")
                 break
             if not spinner.is_alive():

@@ -15,8 +15,7 @@ import numpy as np
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from crbo_ros import msg
-from crbo_ros.errors import InvalidInput
+import crbo_ros.msg as msg
 from crbo_ros.nodes import KEY, base
 from crbo_ros.nodes.rig import TaskRig
 from crbo_ros.protocol.gate import Gate
@@ -70,14 +69,7 @@ class EpisodeRunnerNode(base.ManagedNode):
     # -- lifecycle ----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        if self.value("task") == "custom":
-            raise InvalidInput(
-                "parameter task: 'custom' has no plant of ours; bring your own runner (docs/INTEGRATION.md)"
-            )
-        try:
-            self.task = make_task(self.value("task"), self.value("plant") or None, **self.task_options())
-        except TypeError as error:
-            raise InvalidInput(f"parameter task_options: {error}") from None
+        self.task = make_task(self.value("task"), self.value("plant") or None, **self.value("task_options"))
         self.spool = Spool(self.folder() / f"{self.name.strip('/').replace('/', '.')}.sqlite")
 
     def start(self) -> None:
@@ -91,7 +83,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         )  # fmt: skip
         loop = EpisodeLoop(
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
-            space=self.task.space, key=os.environ.get(KEY, ""),
+            problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),
             exit_when_done=self.value("exit_when_done"), say=self._say,
         )  # fmt: skip
         for uid in self.spool.experiments():  # late joiners (a restarted monitor) get what this runner has seen

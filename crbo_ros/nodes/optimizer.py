@@ -89,7 +89,8 @@ class OptimizerNode(base.ManagedNode):
     def open(self) -> None:
         problem = self.problem()
         method, seed = self.value("method"), self.value("seed")
-        settings = base.parse_json(self.value("settings"), "settings")
+        settings = self.value("settings")
+        budget = parameters.budget(self.value("episodes"), problem.episodes)
         if method == "crbo":
             settings.setdefault("gamma", self.value("gamma") or problem.gamma)
             if math.isfinite(self.value("j_min")):
@@ -110,11 +111,11 @@ class OptimizerNode(base.ManagedNode):
             seed=seed,
             settings=settings,
             resume=self.value("resume"),
-            budget=self.value("episodes"),
-            lease=self.value("expiry"),
+            budget=budget,
+            lease=self.value("lease"),
         )
         if self.experiment.state == FINISHED:
-            self.experiment.set_budget(self.value("episodes"))  # a larger budget lets it go on
+            self.experiment.set_budget(budget)  # a larger budget lets it go on
         n = self.experiment.method.n
         self.get_logger().info(
             f"experiment {self.experiment.name!r}: {method}, {problem.space.dim} parameters, "
@@ -150,7 +151,7 @@ class OptimizerNode(base.ManagedNode):
         if self.experiment is None:
             return
         if "episodes" in changes:
-            self.experiment.set_budget(changes["episodes"])
+            self.experiment.set_budget(parameters.budget(changes["episodes"], self.problem().episodes))
         # The default values stand for "off": gamma 0 keeps the effective gamma, j_min -inf is lower than any return.
         wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
         if "j_min" in changes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -23,6 +24,8 @@ from crbo_ros.ros.worker import defer
 OPERATOR = "the operator, by set_parameters"
 MISSING = 1.0  # s for which returns may be on their way; then the optimizer is asked for them
 AGAIN = 10.0  # s after which it is asked again
+HEARTBEAT_RATE = 10.0  # Hz
+COVERAGE_WARNING = 0.9  # of the past bounds held; fewer are worth a warning
 
 
 class SafetyMonitorNode(base.ManagedNode):
@@ -51,7 +54,7 @@ class SafetyMonitorNode(base.ManagedNode):
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
-        self.steady_timer(1.0 / self.value("heartbeat_rate"), self._beat)
+        self.steady_timer(1.0 / HEARTBEAT_RATE, self._beat)
 
     def open(self) -> None:
         monitor = SafetyMonitor(
@@ -60,9 +63,7 @@ class SafetyMonitorNode(base.ManagedNode):
             j_min=self.value("j_min"),
             j_min_drop=self.value("j_min_drop"),
             lipschitz=self.value("lipschitz") or None,
-            scale=self.value("return_scale") or None,
             require_operator=self.value("require_operator"),
-            valid_for=self.value("valid_for"),
             key=self._key,
         )
         self.monitor = monitor
@@ -72,6 +73,16 @@ class SafetyMonitorNode(base.ManagedNode):
             self.get_logger().warning(note)
         held = f", HELD: {monitor.stopped} (call rearm)" if monitor.stopped else ""
         self.get_logger().info(f"knows {monitor.n} returns{held}")
+        self._say_threshold(monitor.j_min, monitor.j_min_drop)
+
+    def _say_threshold(self, j_min: float, drop: float) -> None:
+        """A threshold that is off by mistake must not go unnoticed."""
+        effective = [f"{j_min:g}"] if j_min > -math.inf else []
+        effective += [f"{100 * drop:g} % of |J0| below J0"] if drop < math.inf else []
+        if effective:
+            self.get_logger().info(f"threshold: {', or, if that is higher, '.join(effective)}")
+        else:
+            self.get_logger().warning("no threshold is effective (j_min, j_min_drop): no worst case is too low")
 
     def close(self) -> None:
         if self.monitor is not None:
@@ -99,7 +110,7 @@ class SafetyMonitorNode(base.ManagedNode):
         }
         if monitor.stopped:
             return base.ERROR, f"held: {monitor.stopped}", values
-        if monitor.score.coverage < self.value("coverage_warning"):
+        if monitor.score.coverage < COVERAGE_WARNING:
             return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
         if self._hint:
             return base.WARN, self._hint, values
@@ -230,7 +241,7 @@ class SafetyMonitorNode(base.ManagedNode):
         except (InvalidInput, StoreError) as error:
             self.get_logger().warning(f"return of proposal {message.proposal_id} not recorded: {error}")
             return
-        low = monitor.score.coverage < self.value("coverage_warning")
+        low = monitor.score.coverage < COVERAGE_WARNING
         if low and not self._warned:
             self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
         self._warned = low

@@ -9,6 +9,7 @@ episode: plants/classic_control.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,26 @@ RATES = {"Pendulum-v1": 20.0, "CartPole-v1": 50.0, "MountainCarContinuous-v0": 3
 def episode_seed(rng: np.random.Generator) -> int:
     """The seed that env.reset gets: one draw, the same one on the stepped and on the compiled path."""
     return int(rng.integers(2**31))
+
+
+def longest_episode(env_id: str, **options: Any) -> float:
+    """s of an episode that runs to its limit, as gymnasium's registry says; no environment is made."""
+    try:
+        import gymnasium
+        from gymnasium.envs.registration import load_env_creator
+    except ImportError as error:
+        raise MissingDependency(f"env {env_id!r} needs gymnasium ({error}): pip install gymnasium") from None
+    try:
+        module, colon, name = env_id.rpartition(":")
+        if colon:
+            import_module(module)
+        spec = gymnasium.spec(name)
+        made_by = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    except (gymnasium.error.Error, ImportError) as error:
+        raise InvalidInput(f"env: gymnasium cannot make {env_id!r}: {error}") from None
+    steps = options.get("max_episode_steps") or spec.max_episode_steps or UNLIMITED
+    frames = getattr(made_by, "metadata", {}).get("render_fps")
+    return float(steps / RATES.get(name, float(frames or 30.0)))
 
 
 class GymnasiumPlant(Plant):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 
@@ -161,6 +161,10 @@ class DMP:
         return float(np.sqrt(np.mean((grid[:, :-2] @ solution - target) ** 2)))
 
     # -- files ------------------------------------------------------------------------------------
+
+    def fixed(self) -> Array:
+        """What makes the movement besides theta: start pose, duration, dynamics."""
+        return np.array([*self.start, self.duration, *astuple(self.dynamics)])
 
     def save(self, path: str | Path, **extra: float) -> None:
         """Write the primitive and further numbers (the release time, ...) as an .npz without pickles."""

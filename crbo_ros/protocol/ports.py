@@ -173,6 +173,7 @@ class Limits:
 
     answer: float = 20.0  # until a question is asked again
     repeats: int = 2  # of a proposal whose execution was broken off
+    failures: int = 10  # in a row, before a person must look
     patience: float = 2.0  # that a prepared plant waits for a verdict; then it is made safe meanwhile
     recheck: float = 1.0  # between two looks at whether the run is over, while nothing may move
     renew: float = 0.5  # between two renewals of a lease

@@ -123,6 +123,7 @@ class EpisodeLoop:
         self._give_back = False
         self._last = -math.inf
         self._rested = False
+        self._failures = 0  # in a row
         self._quit_at = math.nan
 
     @property
@@ -236,6 +237,10 @@ class EpisodeLoop:
     def _ask_for_proposal(self, now: float) -> float:
         if self._quitting:
             return self._end()
+        if self._failures >= self.limits.failures:
+            self._go(State.HELD, f"{self._failures} episodes in a row failed")
+            self.say("error", f"{self.status.message}: look at the plant, then clear it")
+            return 0.0
         if (wait := self._may_ask(now, OPTIMIZER)) > 0.0:
             return wait
         self._asked = now
@@ -396,6 +401,9 @@ class EpisodeLoop:
 
     def _result(self, hand: _Hand, ran: Ran) -> None:
         """A result for the proposal in hand: to the disk, then to everybody."""
+        self._failures = self._failures + 1 if ran.outcome == FAILED else 0
+        if ran.outcome == FAILED:
+            self.say("error", f"proposal {hand.offer.id} failed: {ran.reason}")
         verdict = hand.permit.verdict if hand.permit is not None else None
         self._kept = Episode(
             episode_uid=hand.episode_uid or new_uid(),
@@ -455,7 +463,7 @@ class EpisodeLoop:
         if not safe.confirmed:
             self._go(State.FAULT, f"the plant is not known to be safe: {safe.reason}")
             return 0.1
-        self.status.plant_safe = True
+        self.status.plant_safe, self._failures = True, 0
         if hand is None:
             self._go(State.HAND_IN)
         elif self._kept is not None:
@@ -562,7 +570,6 @@ class EpisodeLoop:
             if theta_hash(offer.theta) != offer.theta_hash:
                 raise InvalidInput("theta_hash: not the hash of theta")
         except InvalidInput as error:
-            self.say("error", f"proposal {offer.id} failed: {error}")
             self._result(hand, Ran(FAILED, reason=str(error)))
             return
         self._go(State.PREPARE, self.status.message if known else "")

@@ -1,14 +1,19 @@
 """Parameters, declared once: name, default, description, range, choices, and whether they may change at run time.
 
-Plain data without ROS, so that the launch files, the command line and the reference in docs/ read the same tables.
+Plain data without ROS, so that the launch files, the command line and the reference in docs/ read the same tables. A
+default of {} stands for a group: any parameters below that name (task_options.env, settings.beta).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from crbo_ros.errors import InvalidInput
+
 NO_LIMIT = float("-inf")
+GROUP: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -38,29 +43,25 @@ class Parameter:
 COMMON = (
     Parameter("experiment", "experiment", "name of the experiment; its folder below experiments_dir"),
     Parameter("experiments_dir", "~/.ros/crbo_ros", "folder that holds a folder for each experiment"),
-    Parameter("task", "furuta", "registered task (furuta, basketball, pendulum, ...); 'custom' takes the three below"),
+    Parameter("task", "furuta", "registered task (furuta, basketball, pendulum, ...; custom: a runner of your own)"),
     Parameter("plant", "", "the task's plant; empty: the task's first one"),
-    Parameter("task_options", "{}", "further options of the task, as JSON"),
-    Parameter("lower", [0.0], "task custom: lower bounds of theta, policy's own units"),
-    Parameter("upper", [1.0], "task custom: upper bounds of theta"),
-    Parameter("theta_0", [0.5], "task custom: the policy to start from"),
+    Parameter("task_options", GROUP, "options of the task, one parameter each (task_options.env, ...)"),
     Parameter("autostart", True, "configure and activate by itself; false: wait for lifecycle transitions"),
-    Parameter("exit_with_parent", True, "exit when the process that started this node is gone"),
 )
 
 OPTIMIZER = (
     *COMMON,
     Parameter("method", "crbo", "registered method: crbo, cma_es, turbo, ..."),
-    Parameter("settings", "{}", 'further settings of the method, as JSON, e.g. {"preset": "paper"}'),
+    Parameter("settings", GROUP, "settings of the method, one parameter each (settings.beta, ...)"),
     Parameter("seed", 1, "seed of the method", minimum=0),
-    Parameter("episodes", 100, "episode budget; 0: no limit", minimum=0, changeable=True),
+    Parameter("episodes", 0, "episode budget; 0: the task's own; -1: no limit", minimum=-1, changeable=True),
     Parameter(
         "gamma", 0.0, "confidence parameter, (0, 1]; 0: the task's own", minimum=0.0, maximum=1.0, changeable=True
     ),
     Parameter(
         "j_min", NO_LIMIT, "keep the worst-case bound of proposals above this return; -inf: off", changeable=True
     ),
-    Parameter("expiry", 600.0, "s until a pending proposal is withdrawn", minimum=1.0),
+    Parameter("lease", 600.0, "s without a word from its runner until a proposal is withdrawn", minimum=1.0),
     Parameter("resume", True, "carry on with an experiment that exists; false: refuse it"),
 )
 
@@ -72,22 +73,65 @@ MONITOR = (
         changeable=True,
     ),
     Parameter("lipschitz", 0.0, "known Lipschitz constant, return per unit-box distance; 0: estimate it", minimum=0.0),
-    Parameter("return_scale", 0.0, "typical spread of returns, for the first bounds; 0: |J0|", minimum=0.0),
     Parameter("require_operator", False, "every proposal waits for review_proposal", changeable=True),
-    Parameter("valid_for", 5.0, "s for which an approval may be used", minimum=0.1),
-    Parameter("heartbeat_rate", 10.0, "Hz", minimum=1.0, maximum=100.0),
-    Parameter("coverage_warning", 0.9, "warn when fewer of the past bounds held than this", minimum=0.0, maximum=1.0),
 )  # fmt: skip
 
 RUNNER = (
     *COMMON,
     Parameter("seed", 1, "seed of the rollouts' randomness", minimum=0),
-    Parameter("realtime", False, "run simulated plants in real time, step by step", changeable=False),
     Parameter("heartbeat_timeout", 0.5, "s without the monitor's heartbeat after which nothing moves", minimum=0.05),
-    Parameter("discovery_time", 1.0, "s after its start in which it only looks who else is there", minimum=0.0),
-    Parameter("service_timeout", 20.0, "s to wait for one answer of the optimizer or monitor", minimum=0.1),
-    Parameter("state_rate", 20.0, "Hz of joint_states and runner_status during a rollout", minimum=1.0, maximum=100.0),
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
-    Parameter("max_failures", 10, "give up after so many failed episodes in a row", minimum=1),
     Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
 )
+
+NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}
+
+
+def budget(episodes: int, own: int) -> int:
+    """The parameter `episodes` as an episode budget, where 0 is no limit; `own` is the task's."""
+    return 0 if episodes < 0 else episodes or own
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1, "c": 2} -> {"a": {"b": 1}, "c": 2}; mappings in it are merged, the later one overrides."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        first, dot, rest = name.partition(".")
+        if dot or isinstance(value, Mapping):
+            below = found.get(first)
+            inner = nested({rest: value} if dot else value)
+            found[first] = nested({**flatten(below), **flatten(inner)}) if isinstance(below, dict) else inner
+        else:
+            found[first] = value
+    return found
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a": {"b": 1}, "c": 2} -> {"a.b": 1, "c": 2}."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name}.{n}": v for n, v in flatten(value).items()} if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def as_parameters(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """JSON values as ROS can carry them, None left out; InvalidInput names the one that it cannot."""
+    fit: dict[str, Any] = {}
+    for key, value in values.items():
+        where = f"{name}.{key}"
+        if isinstance(value, Mapping):
+            fit[key] = as_parameters(value, where)
+        elif isinstance(value, list):
+            fit[key] = _array(value, where)
+        elif value is not None:
+            fit[key] = value
+    return {key: value for key, value in fit.items() if value != {}}
+
+
+def _array(values: list[Any], name: str) -> list[Any]:
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        return [float(value) for value in values]
+    if len(kinds) != 1 or not kinds <= {bool, int, float, str}:
+        raise InvalidInput(f"{name}: {values} is no list that a ROS parameter can hold (numbers, texts, or true/false)")
+    return values

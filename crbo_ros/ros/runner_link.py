@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from crbo_ros import msg, srv
+import crbo_ros.msg as msg
+import crbo_ros.srv as srv
 from crbo_ros.clock import boottime
 from crbo_ros.protocol import ports
 from crbo_ros.protocol.gate import Gate, Presence

@@ -9,23 +9,42 @@ straight movement. The return comes from your own nodes, as in the tuning task. 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.ros.config import absolute_name, read_gamma, read_return
-from crbo_ros.plants.ros.episode import RosReturn
-from crbo_ros.plants.ros.joint_trajectory import JointTrajectoryArm, Tolerance
+from crbo_ros.plants.ros.config import ReturnConfig, absolute_name, read_gamma, read_return
+from crbo_ros.plants.ros.episode import FAREWELL, RosReturn
+from crbo_ros.plants.ros.joint_trajectory import ACCEPTANCE, JointTrajectoryArm, Tolerance, move_seconds
 from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP
 from crbo_ros.ros.link import Stopped
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch
+from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch, plain
 from crbo_ros.yaml_section import Section, read_yaml
 
 RATE = 100.0  # Hz, of the planned trajectory
+RETURN_TIMEOUT = 5.0  # s for the return's answer
+
+
+@dataclass(frozen=True)
+class ArmFile:
+    """What the YAML file says."""
+
+    limits: ArmLimits
+    dmp: DMP
+    forcing: float  # range of forcing weights
+    goal: float  # range of goals, rad
+    return_seconds: float  # s of the way back to the start pose, at least
+    stretch: float
+    gamma: float
+    returns: ReturnConfig
+    controller: dict[str, Any]  # of JointTrajectoryArm
 
 
 class Arm(Task):
@@ -41,30 +60,43 @@ class Arm(Task):
     holds_start = True
 
     def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
-        super().__init__(plant)
-        if config is None:
-            raise InvalidInput("task arm needs a YAML file: --config FILE (see examples/arm.yaml)")
-        root = read_yaml(config)
-        limits = read_limits(root)
-        self.dmp, forcing, goal = read_policy(root.required("policy"), limits, Path(config).parent)
-        self.return_seconds = root.number("return_seconds", 2.0, positive=True)
-        self.stretch = root.number("stretch", 1.0, minimum=1.0)
-        self.gamma = read_gamma(root)
-        returns = read_return(root.required("return"), False)
-        self.plant = read_arm(root, limits)
-        self.returns = RosReturn(self.plant.link, returns)
-        root.close()
-        self.theta_0 = self.dmp.get_weights()
-        n = len(limits.joints)
-        half = np.full(self.dmp.n_weights, forcing)
-        half[-n:] = goal
-        names = [f"{joint} forcing {i}" for joint in limits.joints for i in range(1, self.dmp.n_bases + 1)]
-        names += [f"{joint} goal" for joint in limits.joints]
-        self.space = Space(self.theta_0 - half, self.theta_0 + half, names=names)
-        self.episode_seconds = (
-            3.0 * self.return_seconds + self.stretch * self.dmp.duration + self.plant.tolerance.settle + 10.0
+        file = read_file(config)
+        super().__init__(plant, self._facts(plant, file))
+        self.dmp, self.return_seconds, self.stretch = file.dmp, file.return_seconds, file.stretch
+        self.plant = JointTrajectoryArm(
+            file.limits, **file.controller, log=lambda text: print(f"arm: {text}", flush=True)
         )
+        self.returns = RosReturn(self.plant.link, file.returns)
         self._subscribed = False
+
+    @classmethod
+    def problem(cls, plant: str | None = None, *, config: str | Path | None = None) -> Problem:
+        """The facts, from the file alone."""
+        return cls._facts(plant, read_file(config))
+
+    @classmethod
+    def _facts(cls, plant: str | None, file: ArmFile) -> Problem:
+        dmp, limits, joints = file.dmp, file.limits, file.limits.joints
+        theta_0 = dmp.get_weights()
+        half = np.full(dmp.n_weights, file.forcing)
+        half[-len(joints) :] = file.goal
+        names = [f"{joint} forcing {i}" for joint in joints for i in range(1, dmp.n_bases + 1)]
+        names += [f"{joint} goal" for joint in joints]
+        back = move_seconds(limits, limits.upper - limits.lower, file.return_seconds)  # from anywhere to the start
+        answers = 2.0 * (ACCEPTANCE + file.controller["tolerance"].settle) + file.returns.longest(RETURN_TIMEOUT)
+        return Problem(
+            cls.name,
+            cls.plant_of(plant),
+            Space(theta_0 - half, theta_0 + half, names=names),
+            theta_0,
+            gamma=file.gamma,
+            episodes=cls.episodes,
+            episode_seconds=back + file.stretch * dmp.duration + answers + FAREWELL,
+            hardware=True,  # for all we know
+            options={"joints": list(joints), "topic": file.controller["topic"], "stretch": file.stretch},
+            policy=digest(dmp.fixed()),
+            returns=digest(plain(asdict(file.returns))),
+        )
 
     def connect(self) -> None:
         super().connect()
@@ -100,7 +132,7 @@ class Arm(Task):
             began = time.monotonic()
             self.returns.begin()
             times, path = self.plant.execute(trajectory, poll)
-            value = self.returns.end(None, 5.0, poll)
+            value = self.returns.end(None, RETURN_TIMEOUT, poll)
         except Stopped as reason:
             return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
         except PlantError as error:
@@ -111,6 +143,28 @@ class Arm(Task):
         columns = {name: path[:, j] for j, name in enumerate(self.plant.joint_names)} if record else {}
         seen = Trajectory(times, columns) if record else None
         return Outcome(value, COMPLETED, "", len(times), float(times[-1]), {}, seen)
+
+
+def read_file(config: str | Path | None) -> ArmFile:
+    """The configuration, or InvalidInput with file, line and field."""
+    if config is None:
+        raise InvalidInput("task arm needs a YAML file: --config FILE (see examples/arm.yaml)")
+    root = read_yaml(config)
+    limits = read_limits(root)
+    dmp, forcing, goal = read_policy(root.required("policy"), limits, Path(config).parent)
+    file = ArmFile(
+        limits,
+        dmp,
+        forcing,
+        goal,
+        root.number("return_seconds", 2.0, positive=True),
+        root.number("stretch", 1.0, minimum=1.0),
+        read_gamma(root),
+        read_return(root.required("return"), False),
+        read_controller(root),
+    )
+    root.close()
+    return file
 
 
 def read_limits(root: Section) -> ArmLimits:
@@ -147,7 +201,8 @@ def read_policy(section: Section, limits: ArmLimits, folder: Path) -> tuple[DMP,
     return dmp, forcing, goal
 
 
-def read_arm(root: Section, limits: ArmLimits) -> JointTrajectoryArm:
+def read_controller(root: Section) -> dict[str, Any]:
+    """Topics, tolerance and rate of the arm behind ros2_control."""
     controller, tolerance = root.required("controller"), root.section("tolerance")
     default = Tolerance()
     if tolerance is not None:
@@ -157,12 +212,10 @@ def read_arm(root: Section, limits: ArmLimits) -> JointTrajectoryArm:
                 for name in ("path", "goal", "lag", "settle")
             }
         )
-    return JointTrajectoryArm(
-        limits,
-        topic=absolute_name(controller, "topic"),
-        states=absolute_name(controller, "states", "/joint_states"),
-        action=absolute_name(controller, "action", ""),
-        tolerance=default,
-        rate=controller.number("rate", 50.0, positive=True),
-        log=lambda text: print(f"arm: {text}", flush=True),
-    )
+    return {
+        "topic": absolute_name(controller, "topic"),
+        "states": absolute_name(controller, "states", "/joint_states"),
+        "action": absolute_name(controller, "action", ""),
+        "tolerance": default,
+        "rate": controller.number("rate", 50.0, positive=True),
+    }

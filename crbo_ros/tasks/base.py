@@ -7,8 +7,9 @@ with make_task("furuta", plant="stand_in") as task:
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros.core.problem import Problem
 from crbo_ros.core.space import Space
+from crbo_ros.errors import UnknownName
 from crbo_ros.plants.base import Connection
 
 Array = NDArray[np.float64]
@@ -63,32 +66,75 @@ class Outcome:
 Watch = Callable[[float, Array, Array], "str | None"]
 
 
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON values, those that are set; what JSON cannot say (a driver made by a test) by its type's name."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return dict(json.loads(json.dumps(given, default=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array of NumPy's or of rclpy's
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else type(value).__name__
+
+
 class Task(Connection, ABC):
-    """One experiment's problem. A context manager: entering connects the plant, leaving makes it safe."""
+    """One experiment's problem. A context manager: entering connects the plant, leaving makes it safe.
+
+    The simplest task sets space and theta_0 in its __init__. One that is slow to make, or that has a plant, says its
+    facts in `problem` and hands them to Task.__init__; then nothing is made where only the facts are asked for.
+    """
 
     name: str
     plants: tuple[str, ...]  # names accepted for `plant`; the first is the default
     space: Space  # the policy's domain (units: the policy's own)
     theta_0: Array  # the policy to start from
-    gamma: float  # the paper's confidence parameter for this task
+    gamma: float = 0.5  # the paper's confidence parameter for this task
     gammas: tuple[float, ...] = ()  # the exploration-parameter study's values
     exploration: dict[str, tuple[float, ...]] = {}  # the same for other methods, e.g. {"cma_es": (0.01, 0.05)}
-    episodes = 100  # the paper's budget
-    episode_seconds: float = 0.0  # longest episode, s of plant time
+    episodes: int = 100  # the paper's budget
+    episode_seconds: float = 0.0  # longest episode with its reset and time-outs, s
+    hardware: bool = True  # whether it can hurt somebody: False for a simulation
+    incidental: tuple[str, ...] = ("realtime",)  # options that do not change the return
     plant: Any = None  # what moves, if anything does
     # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
     # policy act only when the first watch with time 0 agrees; so the approval is asked for when the plant is ready.
     holds_start: bool = False
 
-    def __init__(self, plant: str | None = None) -> None:
-        from crbo_ros import registry
-        from crbo_ros.errors import UnknownName
+    def __init__(self, plant: str | None = None, facts: Problem | None = None) -> None:
+        self.plant_name = self.plant_of(plant)
+        if facts is not None:
+            self.space, self.theta_0, self.gamma = facts.space, facts.theta_0, facts.gamma
+            self.episodes, self.episode_seconds, self.hardware = facts.episodes, facts.episode_seconds, facts.hardware
 
-        self.plant_name = plant or self.plants[0]
-        if self.plant_name not in self.plants and f"{self.name}.{plant}" not in registry.names("plants"):
-            others = [name.split(".", 1)[1] for name in registry.names("plants") if name.startswith(f"{self.name}.")]
-            known = ", ".join([*self.plants, *others])
-            raise UnknownName(f"task {self.name!r} has no plant {plant!r}; choose one of {known}")
+    @classmethod
+    def plant_of(cls, plant: str | None) -> str:
+        """The plant's name (the first one by default), or UnknownName that lists them."""
+        from crbo_ros import registry
+
+        if not plant or plant in cls.plants:
+            return plant or cls.plants[0]
+        others = [name.split(".", 1)[1] for name in registry.names("plants") if name.startswith(f"{cls.name}.")]
+        if plant not in others:
+            known = ", ".join([*cls.plants, *others])
+            raise UnknownName(f"task {cls.name!r} has no plant {plant!r}; choose one of {known}")
+        return plant
+
+    @classmethod
+    def problem(cls, plant: str | None = None, *_: Any, **options: Any) -> Problem:
+        """The task's facts; the options are those of __init__. Tasks with a plant override this and make none."""
+        task = cls(plant, **options)
+        return Problem(
+            task.name,
+            task.plant_name,
+            task.space,
+            task.theta_0,
+            gamma=task.gamma,
+            episodes=task.episodes,
+            episode_seconds=task.episode_seconds,
+            hardware=task.hardware and getattr(task.plant, "is_hardware", True),
+            options={name: value for name, value in plain(options).items() if name not in cls.incidental},
+        )
 
     @property
     def dim(self) -> int:

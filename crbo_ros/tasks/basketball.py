@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput, PlantError
 from crbo_ros.plants import iiwa_limits
@@ -74,19 +75,41 @@ class Basketball(Task):
         demonstration: str | Path | None = None,
         hoop: ArrayLike = HOOP,
     ) -> None:
-        super().__init__(plant)
-        if not 0.0 <= release_jitter <= 0.1:
-            raise InvalidInput(f"release_jitter = {release_jitter} s: must be from 0 to 0.1 s")
+        super().__init__(plant, self.problem(plant, release_jitter=release_jitter, demonstration=demonstration))
         self.release_jitter = float(release_jitter)
         self.dmp, self.release_time = self._demonstrated(demonstration)
-        self.theta_0 = self.dmp.get_weights()
-        half = np.full(self.dmp.n_weights, FORCING_RANGE)
-        half[-7:] = GOAL_RANGE
-        names = [f"{joint} forcing {i}" for joint in iiwa_limits.JOINTS for i in range(1, self.dmp.n_bases + 1)]
-        names += [f"{joint} goal" for joint in iiwa_limits.JOINTS]
-        self.space = Space(self.theta_0 - half, self.theta_0 + half, names=names)
         self.plant = Kuka(self.dmp.start, hoop, gui=gui)
-        self.episode_seconds = self.dmp.duration + FLIGHT
+
+    @classmethod
+    def problem(
+        cls,
+        plant: str | None = None,
+        *,
+        release_jitter: float = 0.002,
+        gui: bool = False,
+        demonstration: str | Path | None = None,
+        hoop: ArrayLike = HOOP,
+    ) -> Problem:
+        """The facts, from the demonstration alone, without PyBullet."""
+        if not 0.0 <= release_jitter <= 0.1:
+            raise InvalidInput(f"release_jitter = {release_jitter} s: must be from 0 to 0.1 s")
+        dmp, release = cls._demonstrated(demonstration)
+        theta_0 = dmp.get_weights()
+        half = np.full(dmp.n_weights, FORCING_RANGE)
+        half[-7:] = GOAL_RANGE
+        names = [f"{joint} forcing {i}" for joint in iiwa_limits.JOINTS for i in range(1, dmp.n_bases + 1)]
+        names += [f"{joint} goal" for joint in iiwa_limits.JOINTS]
+        return Problem(
+            cls.name,
+            cls.plant_of(plant),
+            Space(theta_0 - half, theta_0 + half, names=names),
+            theta_0,
+            gamma=cls.gamma,
+            episodes=cls.episodes,
+            episode_seconds=dmp.duration + FLIGHT,
+            options={"release_jitter": float(release_jitter), "hoop": [float(x) for x in np.ravel(hoop)]},
+            policy=digest(np.append(dmp.fixed(), release)),
+        )
 
     @staticmethod
     def _demonstrated(path: str | Path | None) -> tuple[DMP, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ def film(
     return outcome
 
 
-def _with_trace(task: Basketball, picture, trace: list[tuple[float, float, float]]):
+def _with_trace(task: Basketball, picture: Any, trace: list[tuple[float, float, float]]) -> Any:
     """Dots where the ball has been, so that a still frame shows the throw."""
     from PIL import ImageDraw
 

@@ -23,17 +23,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros import compiled
+from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.plants.base import Plant
+from crbo_ros.plants.qube.hardware import QubeHardware
 from crbo_ros.plants.qube.model import PARAMETERS
 from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.policies.nn import NNPolicy
 from crbo_ros.registry import load
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
+from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch, plain
 from crbo_ros.tasks.episode import run_episode
 
 Array = NDArray[np.float64]
 COLUMNS = ("arm", "pendulum", "arm_rate", "pendulum_rate", "voltage")  # rad, rad, rad/s, rad/s, V
+
+
+def _read_policy() -> tuple[NNPolicy, bytes]:
+    """The policy that the package brings, and its file's content."""
+    with as_file(files("crbo_ros") / "data" / "furuta.npz") as path:
+        return NNPolicy.load(path), path.read_bytes()
 
 
 class Furuta(Task):
@@ -50,7 +58,7 @@ class Furuta(Task):
     gammas = (0.3, 0.5, 0.7)
     exploration = {"cma_es": (0.01, 0.05, 0.1)}  # the paper settles on 0.05; with 0.1 the pendulum often fell
     episodes = 100
-    episode_seconds = 20.0
+    SECONDS = 20.0  # of one episode
 
     def __init__(
         self,
@@ -60,15 +68,43 @@ class Furuta(Task):
         stepped: bool = False,
         plant_options: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(plant)
+        super().__init__(plant, self.problem(plant, plant_options=plant_options))
         self.settings = compiled.FurutaSettings()
-        with as_file(files("crbo_ros") / "data" / "furuta.npz") as path:
-            self.policy = NNPolicy.load(path)
-        self.theta_0 = self.policy.get_weights()
-        self.space = Space(self.theta_0 - 0.7, self.theta_0 + 0.7)
+        self.policy, _ = _read_policy()
         self.plant = self._make_plant(realtime, plant_options or {})
         self.compiled = isinstance(self.plant, QubeSim) and not stepped
         self.holds_start = not self.compiled
+
+    @classmethod
+    def problem(
+        cls,
+        plant: str | None = None,
+        *,
+        realtime: bool = False,
+        stepped: bool = False,
+        plant_options: dict[str, Any] | None = None,
+    ) -> Problem:
+        """The facts, from the policy's file alone; on hardware an episode includes bringing the pendulum up."""
+        name = cls.plant_of(plant)
+        policy, content = _read_policy()
+        theta_0 = policy.get_weights()
+        kind = QubeHardware if name in ("qube_hardware", "qube_pal") else QubeSim
+        if name not in cls.plants:
+            kind = load("plants", f"furuta.{name}")
+        options = plain(plant_options or {})
+        reset = float(options.get("reset_timeout", kind.reset_timeout)) if kind.is_hardware else 0.0
+        return Problem(
+            cls.name,
+            name,
+            Space(theta_0 - 0.7, theta_0 + 0.7),
+            theta_0,
+            gamma=cls.gamma,
+            episodes=cls.episodes,
+            episode_seconds=cls.SECONDS + reset,
+            hardware=kind.is_hardware,
+            options=options,
+            policy=digest(content),
+        )
 
     def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:
         plant: Plant
@@ -81,8 +117,6 @@ class Furuta(Task):
         elif self.plant_name not in self.plants:
             plant = load("plants", f"furuta.{self.plant_name}")(**options)
         else:
-            from crbo_ros.plants.qube.hardware import QubeHardware
-
             return QubeHardware("gym_brt" if self.plant_name == "qube_hardware" else "pal", **options)
         if realtime:
             from crbo_ros.plants.realtime import Paced

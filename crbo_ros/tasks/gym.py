@@ -14,6 +14,7 @@ reward of step t is that of the state which the step led to.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
-from crbo_ros.plants.gymnasium import RATES, GymnasiumPlant, episode_seed
+from crbo_ros.plants.gymnasium import RATES, GymnasiumPlant, episode_seed, longest_episode
 from crbo_ros.policies.agent import Agent
-from crbo_ros.tasks.base import COMPLETED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch
+from crbo_ros.tasks.base import COMPLETED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch, plain
 from crbo_ros.tasks.episode import run_episode
 from crbo_ros.tasks.gym_plot import Panel, plot
 
@@ -38,7 +40,7 @@ class GymTask(Task):
     name = "gym"
     plants: tuple[str, ...] = ("gymnasium",)
     gamma = 0.5
-    gammas = (0.3, 0.5, 0.7)
+    gammas: tuple[float, ...] = (0.3, 0.5, 0.7)
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
@@ -55,23 +57,63 @@ class GymTask(Task):
         gamma: float | None = None,
         env_options: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(plant)
-        if not env or not weights:
-            raise InvalidInput(f"task {self.name!r} needs env (a gymnasium id) and weights (made by ./crbo import-sb3)")
-        if not (np.isfinite(width) and width > 0.0):
-            raise InvalidInput(f"width: {width} is not a positive number; the domain is theta_0 +- width")
+        super().__init__(plant, self._facts(plant, env, weights, width, gamma, env_options))
+        assert env
+        assert weights
         self.agent = Agent.load(Path(weights))
-        self.theta_0 = self.agent.get_weights()
-        self.space = Space(self.theta_0 - width, self.theta_0 + width)
-        self.gamma = self.gamma if gamma is None else float(gamma)
         self.plant = GymnasiumPlant(env, **(env_options or {}))
         if self.plant_name == "gymnasium":
             self._match()
 
+    @classmethod
+    def problem(
+        cls,
+        plant: str | None = None,
+        *,
+        env: str | None = None,
+        weights: str | Path | None = None,
+        width: float = 1.0,
+        gamma: float | None = None,
+        env_options: dict[str, Any] | None = None,
+    ) -> Problem:
+        """The facts, from the agent's file and gymnasium's registry; no environment is made."""
+        return cls._facts(plant, env, weights, width, gamma, env_options)
+
+    @classmethod
+    def _facts(
+        cls,
+        plant: str | None,
+        env: str | None,
+        weights: str | Path | None,
+        width: float,
+        gamma: float | None,
+        env_options: dict[str, Any] | None,
+    ) -> Problem:
+        name = cls.plant_of(plant)
+        if not env or not weights:
+            raise InvalidInput(f"task {cls.name!r} needs env (a gymnasium id) and weights (made by ./crbo import-sb3)")
+        if not (np.isfinite(width) and width > 0.0):
+            raise InvalidInput(f"width: {width} is not a positive number; the domain is theta_0 +- width")
+        theta_0 = Agent.load(Path(weights)).get_weights()
+        return Problem(
+            cls.name,
+            name,
+            Space(theta_0 - width, theta_0 + width),
+            theta_0,
+            gamma=cls.gamma if gamma is None else float(gamma),
+            episodes=cls.episodes,
+            episode_seconds=cls._seconds(env, env_options or {}),
+            options=plain({"env": env, "env_options": env_options}),
+            policy=digest(Path(weights).read_bytes()),
+        )
+
+    @classmethod
+    def _seconds(cls, env: str, options: dict[str, Any]) -> float:
+        return longest_episode(env, **options)
+
     def _match(self) -> None:
         """Make the environment and compare it with the agent; InvalidInput if they do not fit."""
         self.plant.connect()
-        self.episode_seconds = self.plant.steps / self.plant.rate
         for what, needed, has in (
             ("inputs, the environment's observation", self.plant.n_observation, self.agent.n_in),
             ("outputs, the environment's action", self.plant.n_action, self.agent.n_out),
@@ -179,9 +221,24 @@ class _Adapted(GymTask):
     def __init__(
         self, plant: str | None = None, *, weights: str | Path | None = None, gamma: float | None = None
     ) -> None:
-        with as_file(files("crbo_ros") / "data" / f"{self.name}.npz") as own:
+        with self._own_weights() as own:
             super().__init__(plant, env=self.env, weights=weights or own, width=self.width, gamma=gamma)
-        self.episode_seconds = self.steps / RATES[self.env]
+
+    @classmethod
+    def problem(  # type: ignore[override]  # env, width and env_options are its own
+        cls, plant: str | None = None, *, weights: str | Path | None = None, gamma: float | None = None
+    ) -> Problem:
+        """The facts, from the agent's file alone."""
+        with cls._own_weights() as own:
+            return cls._facts(plant, cls.env, weights or own, cls.width, gamma, None)
+
+    @classmethod
+    def _seconds(cls, env: str, options: dict[str, Any]) -> float:
+        return cls.steps / RATES[env]
+
+    @classmethod
+    def _own_weights(cls) -> AbstractContextManager[Path]:
+        return as_file(files("crbo_ros") / "data" / f"{cls.name}.npz")
 
 
 class Pendulum(_Adapted):

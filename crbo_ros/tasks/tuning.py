@@ -10,19 +10,28 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros.core.problem import Problem, digest
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.ros.config import read_config
-from crbo_ros.plants.ros.parameters import RosParameters
+from crbo_ros.plants.ros.config import TuningConfig, read_config
+from crbo_ros.plants.ros.episode import FAREWELL
+from crbo_ros.plants.ros.parameters import ANSWER, STOPPING, RosParameters
 from crbo_ros.ros.link import Stopped
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch
+from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch, plain
 
 Array = NDArray[np.float64]
 NOTHING = np.empty(0)
+
+
+def _required(config: str | Path | None) -> str | Path:
+    if config is None:
+        raise InvalidInput("task tuning needs a YAML file: --config FILE (see examples/pid.yaml)")
+    return config
 
 
 class Tuning(Task):
@@ -33,17 +42,33 @@ class Tuning(Task):
     episodes = 40
 
     def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
-        super().__init__(plant)
-        if config is None:
-            raise InvalidInput("task tuning needs a YAML file: --config FILE (see examples/pid.yaml)")
-        self.config = read_config(config)
-        self.space = self.config.space
+        self.config = read_config(_required(config))
+        super().__init__(plant, self._facts(plant, self.config))
         self.plant = RosParameters(self.config, log=lambda text: print(f"tuning: {text}", flush=True))
-        self.theta_0 = self.space.check(self.plant.start, "theta_0")
-        self.gamma = self.config.gamma
-        episode = self.config.episode
-        self.episode_seconds = episode.delay + (episode.seconds or 0.0) + (episode.timeout if episode.start else 0.0)
         self._best = -math.inf
+
+    @classmethod
+    def problem(cls, plant: str | None = None, *, config: str | Path | None = None) -> Problem:
+        """The facts, from the file alone."""
+        return cls._facts(plant, read_config(_required(config)))
+
+    @classmethod
+    def _facts(cls, plant: str | None, config: TuningConfig) -> Problem:
+        episode, returns, space = config.episode, config.returns, config.space
+        nodes = len({parameter.node for parameter in config.parameters})
+        setting = nodes * 3.0 * (ANSWER + 2 * STOPPING)  # found, set and read back; and the values to rest on, twice
+        return Problem(
+            cls.name,
+            cls.plant_of(plant),
+            space,
+            space.check([parameter.start for parameter in config.parameters], "theta_0"),
+            gamma=config.gamma,
+            episodes=cls.episodes,
+            episode_seconds=setting + episode.longest + returns.longest(episode.timeout) + FAREWELL,
+            hardware=True,  # for all we know
+            options={"parameters": [parameter.label for parameter in config.parameters]},
+            returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
+        )
 
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None

@@ -220,7 +220,7 @@ def crbo_run(start, tmp_path, *options):
 def test_the_whole_graph_tunes_the_example_and_the_node_keeps_the_best_values(pid, start, values, tmp_path):
     run = crbo_run(start, tmp_path, "--episodes", "25", "--seed", "11")
     assert run.popen.wait(120) == 0, run.output
-    best = json.loads((tmp_path / "tuning-crbo-s11" / "best.json").read_text())
+    best = json.loads((tmp_path / "tuning-ros_parameters-crbo-s11" / "best.json").read_text())
     np.testing.assert_allclose(values("/pid_plant", PID), best["theta"])
     assert best["mean"] > -2.3  # 30 % of the way from -3.1 to the optimum of -0.3
 

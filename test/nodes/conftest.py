@@ -1,7 +1,6 @@
 """Real nodes in real processes, each test in a ROS domain of its own, on loopback."""
 
 import itertools
-import json
 import os
 import sys
 from pathlib import Path
@@ -51,10 +50,10 @@ def toy_graph(domain, tmp_path):
 
     def make(episodes=5, runners=1, toy=None, only=None, optimizer=None, monitor=None, runner=None, experiment="toy"):
         ledger = tmp_path / f"{experiment}.ledger"
-        options = json.dumps({"ledger": str(ledger), **(toy or {})})
+        options = {"ledger": str(ledger), **(toy or {})}
         common = {"experiment": experiment, "experiments_dir": str(tmp_path), "task_options": options}
         names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
-        promptly = {"discovery_time": 0.0, "exit_when_done": True}
+        promptly = {"exit_when_done": True}
         specs = [
             NodeSpec("optimizer", "optimizer", config, {**common, "episodes": episodes, **(optimizer or {})}),
             NodeSpec("safety_monitor", "safety_monitor", config, {**common, **(monitor or {})}),

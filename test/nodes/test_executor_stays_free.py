@@ -42,7 +42,9 @@ def in_process(domain):
     rclpy.try_shutdown()
 
 
-def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(in_process, peer, tmp_path):
+def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(
+    in_process, peer, tmp_path, monkeypatch
+):
     from std_srvs.srv import Trigger
 
     from crbo_ros.msg import Proposal, SafetyHeartbeat
@@ -54,7 +56,8 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     peer.node.create_subscription(
         SafetyHeartbeat, "safety_heartbeat", lambda m: beats.append((time.monotonic(), m)), qos.HEARTBEAT
     )
-    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path, "heartbeat_rate": 1.0})
+    monkeypatch.setattr("crbo_ros.nodes.safety_monitor.HEARTBEAT_RATE", 1.0)
+    node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path})
     assert node.begin()
     wait_until(lambda: beats, 10, "a heartbeat")
     check = peer.node.create_client(CheckRollout, "check_rollout")

@@ -1,7 +1,6 @@
 """Training by seed, and stable-baselines3 models as agents of plain arrays."""
 
 import argparse
-import json
 
 import numpy as np
 import pytest
@@ -94,9 +93,7 @@ def test_an_imported_model_acts_as_stable_baselines_does(algorithm, tmp_path, ca
         )
     entry = yaml.safe_load((tmp_path / "own.yaml").read_text())["/**"]["ros__parameters"]
     assert np.isfinite(
-        make_task(entry["task"], **json.loads(entry["task_options"]))
-        .rollout(agent.get_weights(), np.random.default_rng(0))
-        .value
+        make_task(entry["task"], **entry["task_options"]).rollout(agent.get_weights(), np.random.default_rng(0)).value
     )
 
 

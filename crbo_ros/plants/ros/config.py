@@ -60,6 +60,12 @@ class EpisodeConfig:
     delay: float = 0.0  # between setting the parameters and the start
     timeout: float = 60.0  # for any single answer
 
+    @property
+    def longest(self) -> float:
+        """From the start to the end, with every time-out."""
+        answers = 0 if self.start is None else 2 if self.start.kind == "action" else 1  # acceptance, and result
+        return self.delay + answers * self.timeout + (self.seconds or 0.0)
+
 
 @dataclass(frozen=True)
 class ReturnConfig:
@@ -73,6 +79,10 @@ class ReturnConfig:
     best_effort: bool = False
     service: Call | None = None
     negate: bool = False
+
+    def longest(self, timeout: float) -> float:
+        """s after an episode's end within which the return is there, or has failed."""
+        return self.settle + timeout if self.topic else timeout if self.service else 0.0
 
     def value(self, samples: Sequence[float]) -> float:
         value = AGGREGATES[self.aggregate](samples)

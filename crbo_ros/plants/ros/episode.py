@@ -14,6 +14,8 @@ from crbo_ros.errors import InvalidInput, PlantError
 from crbo_ros.plants.ros.config import Call, EpisodeConfig, ReturnConfig, field_value
 from crbo_ros.ros.link import DISCOVERY, Poll, RosLink, fill, interface, no_poll
 
+CANCEL, STOP, FIND = 2.0, 5.0, 2.0  # s: a goal's cancellation, the stop service's answer, and finding it
+FAREWELL = CANCEL + STOP + FIND
 SUCCEEDED = 4  # action_msgs/msg/GoalStatus
 
 
@@ -162,7 +164,7 @@ class RosEpisode:
     def _cancel(self) -> None:
         goal, self._goal = self._goal, None
         if goal is not None:
-            self.link.finished(goal.cancel_goal_async(), 2.0, "cancelling the goal")
+            self.link.finished(goal.cancel_goal_async(), CANCEL, "cancelling the goal")
 
     def close(self) -> None:
         action, self._action = self._action, None
@@ -174,7 +176,7 @@ class RosEpisode:
         self._cancel()
         call = self.config.stop
         if call is not None:
-            answer = self.link.call(call.type, call.name, message_of(call, "Request"), 5.0, no_poll, discovery=2.0)
+            answer = self.link.call(call.type, call.name, message_of(call, "Request"), STOP, no_poll, discovery=FIND)
             if getattr(answer, "success", True) is False:
                 raise PlantError(f"{call.name} refused: {getattr(answer, 'message', '')}")
 

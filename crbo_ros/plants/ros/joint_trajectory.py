@@ -28,6 +28,7 @@ from crbo_ros.policies.dmp import JointTrajectory
 from crbo_ros.ros.link import DISCOVERY, POLL, Poll, RosLink, no_poll
 
 Array = NDArray[np.float64]
+ACCEPTANCE = 5.0  # s for the controller to accept a trajectory
 STALE = 0.5  # s after which a joint state is too old to trust
 
 
@@ -39,6 +40,14 @@ class Tolerance:
     goal: float = 0.05
     lag: float = 0.3
     settle: float = 2.0  # s after the trajectory's end within which the goal must be reached
+
+
+def move_seconds(limits: ArmLimits, distance: Array, least: float) -> float:
+    """s of a movement over these distances (rad) at half of the limits, at least so many."""
+    seconds = max(least, float(np.max(1.875 * distance / (0.5 * limits.velocity))))  # peak: 15/8 of the mean
+    if limits.acceleration is not None:
+        seconds = max(seconds, float(np.sqrt(np.max(5.78 * distance / (0.5 * limits.acceleration)))))
+    return seconds
 
 
 class JointTrajectoryArm(Connection):
@@ -154,10 +163,7 @@ class JointTrajectoryArm(Connection):
         distance = np.abs(goal - here)
         if np.max(distance) < 1e-3:
             return
-        seconds = max(seconds, float(np.max(1.875 * distance / (0.5 * self.limits.velocity))))  # peak: 15/8 of the mean
-        if self.limits.acceleration is not None:
-            seconds = max(seconds, float(np.sqrt(np.max(5.78 * distance / (0.5 * self.limits.acceleration)))))
-        self.execute(minimum_jerk(here, goal, seconds), poll)
+        self.execute(minimum_jerk(here, goal, move_seconds(self.limits, distance, seconds)), poll)
 
     def execute(self, trajectory: JointTrajectory, poll: Poll = no_poll) -> tuple[Array, Array]:
         """Send a trajectory and follow it to its end: (time (T,), measured position (T, joints)).
@@ -209,7 +215,7 @@ class JointTrajectoryArm(Connection):
         from control_msgs.action import FollowJointTrajectory
 
         future = self._client.send_goal_async(FollowJointTrajectory.Goal(trajectory=message))
-        handle = self.link.finished(future, 5.0, f"the action {self.action}")
+        handle = self.link.finished(future, ACCEPTANCE, f"the action {self.action}")
         if not handle.accepted:
             raise PlantError(f"the action {self.action} refused the trajectory")
         self._goal = handle

@@ -30,6 +30,7 @@ from crbo_ros.ros.link import Poll, RosLink, no_poll
 SET, GET = "rcl_interfaces/srv/SetParameters", "rcl_interfaces/srv/GetParameters"
 NOT_SET, INTEGER, DOUBLE = 0, 2, 3  # rcl_interfaces/msg/ParameterType
 ANSWER = 6.0  # s for the answer of a parameter service, in three attempts
+STOPPING = 3.0  # s for the same when the values to rest on are set
 Values = dict[str, dict[str, float]]  # node -> name -> value
 
 
@@ -156,7 +157,7 @@ class RosParameters(Connection):
                 self.log(f"stopping the episode: {error}")
         for attempt in range(2 if self._touched else 0):
             try:
-                self.apply(self.rest, seconds=3.0)
+                self.apply(self.rest, seconds=STOPPING)
                 self._touched = False
                 return
             except CrboError as error:

@@ -19,6 +19,8 @@ class Toy(Task):
     name = "toy"
     plants = ("toy",)
     gamma = 0.5
+    hardware = False
+    incidental = ("ledger", "seconds", "fail_after")
 
     def __init__(self, plant=None, *, ledger="", seconds=0.0, fail_after=-1):
         super().__init__(plant)

@@ -13,6 +13,7 @@ class Tiny(Task):
     plants = ("simulation",)
     gamma = 0.5
     episode_seconds = 4.0
+    hardware = False
 
     def __init__(self, plant=None, *, distance=1.0):
         super().__init__(plant)

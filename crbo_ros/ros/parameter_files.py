@@ -1,0 +1,99 @@
+"""What is wrong with a node's parameters: names that it does not have, and sections of files that are for nobody.
+
+ROS itself drops both without a word, and a misspelt threshold is then off. A node only sees what matched its name, so
+the files are read here as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from crbo_ros.registry import did_you_mean
+from crbo_ros.ros.parameters import GROUP, NODES, Parameter
+
+OURS = re.compile(r"optimizer|safety_monitor|episode_runner(_\d+)?")
+OF_ROS = re.compile(r"use_sim_time|start_type_description_service|qos_overrides\..*")
+
+
+@dataclass(frozen=True)
+class Section:
+    """The parameters that a file has for the nodes whose full name matches a pattern."""
+
+    file: str
+    pattern: str  # /lab/optimizer, /**/optimizer, /**
+    names: frozenset[str]  # first parts: task_options for task_options.env
+
+    @property
+    def last(self) -> str:
+        return self.pattern.rpartition("/")[2]
+
+    def matches(self, full_name: str) -> bool:
+        """As ROS matches: * is one part of a name, ** any number of them."""
+        wild = {"**": r"(/\w+)*", "*": r"/\w+"}
+        parts = [wild.get(part, "/" + re.escape(part)) for part in self.pattern.strip("/").split("/")]
+        return re.fullmatch("".join(parts), full_name) is not None
+
+
+def files_of(arguments: Sequence[str]) -> list[Path]:
+    """The parameter files on a node's command line."""
+    return [Path(path) for word, path in pairwise(arguments) if word == "--params-file"]
+
+
+def sections(file: Path) -> list[Section]:
+    """The sections of a parameter file; none of one that cannot be read (ROS has complained about it already)."""
+    import yaml
+
+    def walk(pattern: str, content: Any) -> Iterable[Section]:
+        for key, value in content.items() if isinstance(content, dict) else ():
+            if key == "ros__parameters":
+                names = frozenset(str(name).split(".")[0] for name in value or ())
+                yield Section(file.name, pattern, names)
+            else:
+                yield from walk(f"{pattern}/{str(key).strip('/')}", value)
+
+    try:
+        return list(walk("", yaml.safe_load(file.read_text())))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return []
+
+
+def complaint(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[Section]) -> str:
+    """Why a node must not start with the parameters `given` and the sections of its files, or ""."""
+    return _unknown(full_name, table, given, found) or _for_nobody(full_name, found)
+
+
+def _unknown(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[Section]) -> str:
+    own = {parameter.name: parameter.default == GROUP for parameter in table}
+    for name in given:
+        first, dot, _ = name.partition(".")
+        if OF_ROS.fullmatch(name) or (first in own and own[first] == bool(dot)):
+            continue
+        what = f"parameter {name} of {full_name}"
+        if own.get(first):
+            return f"{what} is a group: give each of its values as a parameter below it, as in {name}.NAME: VALUE"
+        others = [node for node, parameters in NODES.items() if first in {p.name for p in parameters}]
+        if others and any(section.last in ("*", "**") and first in section.names for section in found):
+            continue  # written for all nodes, and one of them has it
+        hint = f"; it is one of {', '.join(others)}" if others and first not in own else did_you_mean(first, own)
+        return f"{what} does not exist{hint}"
+    return ""
+
+
+def _for_nobody(full_name: str, found: Sequence[Section]) -> str:
+    namespace = full_name.rpartition("/")[0]
+    for section in found:
+        ours = OURS.fullmatch(section.last)
+        if section.matches(full_name) or (ours and section.matches(f"{namespace}/{section.last}")):
+            continue
+        what = f"{section.file}: the section {section.pattern} is for no node of this graph (in {namespace or '/'})"
+        near = [section.last] if ours else get_close_matches(section.last, NODES, 1)
+        if near:
+            return f"{what}; write /**/{near[0]}, for any namespace"
+        return f"{what}; its nodes are {', '.join(NODES)}, and /** is for all of them"
+    return ""
