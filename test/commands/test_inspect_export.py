@@ -10,7 +10,7 @@ import pytest
 
 from crbo_ros import cli
 from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.report import read_record
+from crbo_ros.view.record import read_run
 
 
 def test_inspect_shows_figures_outcomes_and_reasons(make_store, capsys):
@@ -33,11 +33,9 @@ def test_inspect_as_json_is_strict_and_complete(make_store, capsys):
     store = make_store(episodes=5, vetoes=(2,))
     cli.main(["inspect", str(store), "--json"])
     found = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    record = read_record(store)
-    assert [p["value"] for p in found["proposals"]] == [
-        e.value if math.isfinite(e.value) else None for e in record.entries
-    ]
-    assert found["best"]["theta"] == record.best.theta.tolist()
+    run = read_run(store)
+    assert [p["value"] for p in found["proposals"]] == [e.value if math.isfinite(e.value) else None for e in run.rows]
+    assert found["best"]["theta"] == run.best.theta.tolist()
     assert found["experiment"]["theta_0"] == [0.2, 0.3]
 
 
@@ -46,7 +44,7 @@ def test_inspect_writes_the_best_policy_for_rollout(make_store, tmp_path):
 
     store = make_store(episodes=5)
     assert cli.main(["inspect", str(store), "--best", str(tmp_path / "best.json")]) == 0
-    np.testing.assert_array_equal(read_theta(tmp_path / "best.json"), read_record(store).best.theta)
+    np.testing.assert_array_equal(read_theta(tmp_path / "best.json"), read_run(store).best.theta)
 
 
 def test_inspect_without_a_return_recommends_nothing(make_store, tmp_path, capsys):
@@ -64,13 +62,13 @@ def test_an_empty_store_can_be_inspected_and_exported(tmp_path, capsys):
 def test_csv_keeps_every_number_exactly(make_store, tmp_path):
     store = make_store(episodes=6, vetoes=(4,), pending=1)
     assert cli.main(["export", str(store), "--csv", "--output", str(tmp_path)]) == 0
-    record = read_record(store)
+    run = read_run(store)
     with open(tmp_path / "proposals.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["id"]) for row in rows] == list(range(7))
     assert rows[4]["value"] == ""
     assert rows[4]["outcome"] == "vetoed"
-    for row, entry in zip(rows, record.entries, strict=True):
+    for row, entry in zip(rows, run.rows, strict=True):
         assert [float(row["theta[0]"]), float(row["theta[1]"])] == entry.proposal.theta.tolist()
         assert not row["value"] or float(row["value"]) == entry.value
     with open(tmp_path / "verdicts.csv") as file:
@@ -83,7 +81,7 @@ def test_mcap_holds_the_topics_with_their_definitions(make_store, tmp_path):
     store = make_store(episodes=6, vetoes=(3,))
     path = tmp_path / "x.mcap"
     assert cli.main(["export", str(store), "--mcap", "--output", str(path), "--namespace", "lab"]) == 0
-    record = read_record(store)
+    run = read_run(store)
     with open(path, "rb") as file:
         opened = reader.make_reader(file, decoder_factories=[decoder])
         assert opened.get_header().profile == "ros2"
@@ -95,8 +93,8 @@ def test_mcap_holds_the_topics_with_their_definitions(make_store, tmp_path):
         "/lab/proposal": 6, "/lab/safety_verdict": 6, "/lab/episode_return": 6, "/lab/optimizer_state": 6,
     }  # fmt: skip
     values = [m.value for m in found["/lab/episode_return"]]
-    np.testing.assert_array_equal(values, [e.value for e in record.entries])
-    assert list(found["/lab/proposal"][5].theta) == record.entries[5].proposal.theta.tolist()
+    np.testing.assert_array_equal(values, [e.value for e in run.rows])
+    assert list(found["/lab/proposal"][5].theta) == run.rows[5].proposal.theta.tolist()
     assert found["/lab/optimizer_state"][-1].completed == 5
     assert found["/lab/optimizer_state"][-1].vetoed == 1
 
@@ -109,7 +107,7 @@ def test_mcap_can_be_read_by_ros_itself(make_store, tmp_path):
     path = tmp_path / "x.mcap"
     store = make_store(episodes=4, vetoes=(2,))
     cli.main(["export", str(store), "--mcap", "--output", str(path)])
-    entries = read_record(store).entries
+    entries = read_run(store).rows
     verdicts = []
     with open(path, "rb") as file:
         for schema, channel, message in reader.make_reader(file).iter_messages():

@@ -8,8 +8,9 @@ import pytest
 
 from crbo_ros import cli
 from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.report import find_store, read_record, write_report
+from crbo_ros.report import write_report
 from crbo_ros.report.trajectories import replay
+from crbo_ros.view.record import find_store, read_run
 
 
 def png_size(path):
@@ -62,22 +63,22 @@ def test_only_vetoes_can_be_reported(make_store):
 
 
 def test_the_record_has_the_figures_of_the_run(make_store):
-    record = read_record(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
-    assert [entry.id for entry in record.counted] == [0, 1, 2, 3, 5, 7, 8]
-    assert record.count("vetoed") == record.count("failed") == record.count("pending") == 1
-    ids, coverage = record.coverage()
-    held = [entry.value >= entry.bound for entry in record.counted if np.isfinite(entry.bound)]
+    run = read_run(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
+    assert [entry.id for entry in run.counted] == [0, 1, 2, 3, 5, 7, 8]
+    assert run.counts() == {"completed": 7, "vetoed": 1, "failed": 1, "pending": 1}
+    ids, coverage = run.series().coverage
+    held = [entry.value >= entry.bound for entry in run.counted if np.isfinite(entry.bound)]
     assert ids[0] == 1  # theta_0 has no bound
     assert coverage[-1] == pytest.approx(np.mean(held))
-    assert record.figure("gamma")[1][0] == 0.4
-    assert record.best.observed == record.entries[record.best.id].value
+    assert run.metric("gamma")[1][0] == 0.4
+    assert run.best.observed == run.rows[run.best.id].value
 
 
 def test_reading_leaves_a_running_experiment_alone(make_store):
     path = make_store(episodes=3)
     writer = ExperimentStore(path)
     before = writer.database.query("SELECT count(*) FROM events")
-    read_record(path)
+    read_run(path)
     writer.set_flag("x", "still writable")
     assert writer.database.query("SELECT count(*) FROM events") == before
     writer.close()
@@ -85,7 +86,7 @@ def test_reading_leaves_a_running_experiment_alone(make_store):
 
 def test_a_task_that_cannot_be_made_costs_only_its_picture(make_store):
     store = make_store(episodes=2)
-    assert "no task is called 'toy'" in replay(read_record(store)).note
+    assert "no task is called 'toy'" in replay(read_run(store)).note
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def shown(widget, outcome):
 
 
 def outcomes(widget):
-    return [row.outcome for row in widget.model.rows]
+    return [row.outcome for row in widget.view.run.rows]
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def ros_threads(domain, monkeypatch):
 
     threads, original = set(), RosClient._on_message
 
-    def spy(self, translate, message):
+    def spy(self, kind, message):
         threads.add(threading.current_thread())
-        original(self, translate, message)
+        original(self, kind, message)
 
     monkeypatch.setattr(RosClient, "_on_message", spy)
     return threads
@@ -86,7 +86,7 @@ def test_opened_before_the_nodes_its_curve_grows_with_each_episode_and_ros_never
         first = next(count for count in counts if count)  # what ran while the nodes were still finding each other
         assert sorted(set(counts)) == [0, *range(first, 11)]
         assert first < 10
-        assert until(lambda: "episode 10/10" in widget.figures.text(), 5)
+        assert until(lambda: "episode 10/10" in widget.metrics.text(), 5)
     assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
     assert ros_threads
     assert threading.main_thread() not in ros_threads
@@ -100,13 +100,13 @@ def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_firs
     with graph:
         assert until(lambda: len(graph.ledger.lines("end")) >= 2, 40)
         widget = open_monitor()
-        assert until(lambda: len(widget.model.rows) >= 3 and widget.states["runner"].text().startswith("running"), 20)
+        assert until(
+            lambda: len(widget.view.run.rows) >= 3 and widget.states["runner"].text().startswith("running"), 20
+        )
         assert widget.namespace.lineEdit().placeholderText() == "automatic (/lab)"
         assert until(lambda: outcomes(widget)[:2] == ["completed", "completed"], 10)
         # Early in a rollout, so that it is this one that is stopped.
-        assert until(
-            lambda: any(s.state == "running" and s.episode_time < 0.4 for s in widget.model.live_runners()), 20
-        )
+        assert until(lambda: any(s.state == "running" and s.episode_time < 0.4 for s in widget.view.live_runners()), 20)
         press(widget, "stop")
         called = time.time()
         assert until(lambda: graph.ledger.lines("stopped"), 5), "the rollout was not stopped"
@@ -133,10 +133,10 @@ def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(op
         assert graph.ledger.lines("start") == []
         press(widget, "approve")
         assert until(lambda: outcomes(widget)[:1] == ["completed"], 10)
-        assert until(lambda: (row := widget.model.current()) is not None and row.id == 1, 10)
+        assert until(lambda: (row := widget.view.current()) is not None and row.id == 1, 10)
         press(widget, "reject")
         assert until(lambda: outcomes(widget)[1:2] == ["vetoed"], 10)
-        assert "rejected by the operator: from the monitor" in widget.model.rows[1].reason
+        assert "rejected by the operator: from the monitor" in widget.view.run.rows[1].reason
         index = widget.episodes.index(1, 2)
         from crbo_ros.rqt.qt import Qt
 
@@ -163,7 +163,7 @@ def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor
         graph.start("optimizer")
         graph.start("episode_runner")
         assert until(lambda: outcomes(widget).count("completed") >= seen + 2, 40)
-        ids = [row.id for row in widget.model.rows]
+        ids = [row.id for row in widget.view.run.rows]
         assert ids == sorted(set(ids))
 
 
@@ -175,7 +175,7 @@ def test_a_stop_that_nobody_answers_is_told(open_monitor, until, press):
 
 def test_the_window_opens_by_command_makes_a_picture_and_closes_on_a_signal(domain, application, tmp_path):
     picture = tmp_path / "monitor.png"
-    command = [sys.executable, "-m", "crbo_ros.cli", "monitor", "--size", "900x600", "--screenshot", str(picture)]
+    command = [sys.executable, "-m", "crbo_ros.cli", "gui", "--size", "900x600", "--screenshot", str(picture)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "the monitor is open" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
@@ -190,5 +190,5 @@ def test_without_a_screen_the_window_says_what_to_do(domain, monkeypatch, capsys
 
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    assert cli.main(["monitor"]) == 1
+    assert cli.main(["gui"]) == 1
     assert "there is no screen here" in capsys.readouterr().err

@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Answer, Heartbeat, Presence, Proposed, State
+from crbo_ros.view.values import Heartbeat, Publishers, Reply, State
 
 UID, MONITOR = "experiment", "monitor"
-HERE = Presence("/furuta", True, True, True, ("/furuta", "/other"))
+HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
 
 
 class Client:
@@ -40,7 +40,9 @@ def episodes(count, first=0, outcome="completed", reason=""):
     found = []
     for id in range(first, first + count):
         bound = rng.uniform(0.0, 0.4)
-        found.append(Proposed(UID, id, f"hash {id}", "acquisition", worst_case=bound, gamma=0.4))
+        found.append(
+            Offer("furuta", UID, "", id, np.zeros(2), f"hash {id}", "acquisition", worst_case=bound, gamma=0.4)
+        )
         value = rng.uniform(0.4, 0.8) if outcome in ("completed", "terminated") else math.nan
         found.append(Episode(f"episode {id}", UID, id, "r", np.zeros(2), outcome, value, reason, "", bound))
     return found
@@ -167,7 +169,7 @@ def test_the_newest_row_stays_in_sight_until_somebody_scrolls_up(widget, applica
 
 
 def test_answers_are_told(widget):
-    feed(widget, Answer("pause", False, "cannot pause: finished"))
+    feed(widget, Reply("pause", False, "cannot pause: finished"))
     assert widget.message.text() == "pause: not done: cannot pause: finished"
 
 
@@ -177,7 +179,7 @@ def test_another_namespace_starts_afresh(widget, client):
     widget.set_namespace("/other")
     assert client.namespaces == ["/other"]
     assert widget.episodes.rowCount() == 0
-    assert widget.figures.text() == "waiting for an optimizer ..."
+    assert widget.metrics.text() == "waiting for an optimizer ..."
 
 
 def test_one_more_episode_is_one_more_row_and_one_painting_of_each_plot(widget, application):
@@ -230,5 +232,5 @@ def test_the_binding_keeps_its_references(widget):
     """PySide6 6.12.0 lost one reference to None with every call, and ended in a crash after some minutes."""
     before = sys.getrefcount(None)
     for _ in range(1000):
-        widget.figures.setEnabled(True)
+        widget.metrics.setEnabled(True)
     assert sys.getrefcount(None) > before - 500
