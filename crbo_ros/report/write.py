@@ -16,6 +16,7 @@ from typing import Any
 from crbo_ros import __version__
 from crbo_ros.report.figures import PANELS, headline, overview, panel
 from crbo_ros.report.trajectories import Replay, replay
+from crbo_ros.view.colors import OUTCOME_COLORS
 from crbo_ros.view.numbers import UNKNOWN, number, percent
 from crbo_ros.view.record import read_run
 from crbo_ros.view.run_view import RunView
@@ -32,8 +33,9 @@ th { color: #555; font-weight: 600; border-bottom: 1px solid #ccc; } td.text, th
 .cards div { border: 1px solid #ddd; border-radius: 6px; padding: .5em .9em; min-width: 7em; }
 .cards b { display: block; font-size: 1.35em; } .cards span { color: #666; font-size: .85em; }
 .scroll { max-height: 32em; overflow: auto; } pre { background: #f6f6f6; padding: .8em; overflow: auto; }
-tr.vetoed td { color: #B0124A; } tr.failed td, tr.stopped td, tr.returned td, tr.expired td { color: #777; }
+tr.failed td, tr.stopped td, tr.returned td, tr.expired td { color: #777; }
 """.strip()
+STYLE += f"\ntr.vetoed td {{ color: {OUTCOME_COLORS['vetoed']}; }}"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">

@@ -106,7 +106,7 @@ def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     blob, events = store.resume_point()
     if blob is not None:
         method.restore(load_state(blob))
-    for verb, arguments in events:
+    for *_, verb, arguments in events:
         if verb == "configure":
             method.configure(**arguments[0])
         else:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import NAN, Best, TrialStatus
-from crbo_ros.protocol.records import VETOED, WAITING, Episode, Offer, Verdict
+from crbo_ros.protocol.records import RETURNED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
 
 Array = NDArray[np.float64]
@@ -43,6 +43,11 @@ class Row:
         return self.episode.outcome if self.episode else self.status.value
 
     @property
+    def open(self) -> bool:
+        """Whether it may still run: nothing was heard of it, or it was given back by no fault of its own."""
+        return self.outcome in (TrialStatus.PENDING.value, RETURNED)
+
+    @property
     def kind(self) -> str:
         return self.proposal.kind if self.proposal else ""
 
@@ -55,7 +60,7 @@ class Row:
     def verdict(self) -> Verdict | None:
         """The decision it ran (or did not run) under, or else the newest one."""
         newest = self.verdicts[-1] if self.verdicts else None
-        if self.episode is None or newest is None:
+        if self.open or self.episode is None or newest is None:
             return newest
         return next((v for v in self.verdicts if v.verdict_id == self.episode.verdict_id), newest)
 
@@ -114,7 +119,7 @@ class RunView:
         self.best_source = ""  # "posterior mean" or "best observed"
         self.changes: list[int] = []  # proposal ids, one for every change that can be seen
         self._by_id: dict[int, Row] = {}
-        self._open: dict[int, Row] = {}  # without an episode
+        self._open: dict[int, Row] = {}  # those that may still run, and what a store calls expired
         self._episodes: set[str] = set()
         self._columns = np.empty(64, COLUMNS)
 
@@ -137,7 +142,8 @@ class RunView:
             if row.episode:  # it was given back, and ran later
                 self.order.remove(row.id)
             row.episode = value
-            self._open.pop(row.id, None)
+            if not row.open:
+                self._open.pop(row.id, None)
             self.order.append(row.id)
         self._show(row)
 
@@ -191,8 +197,8 @@ class RunView:
         return next((row.value for id in reversed(self.order) if math.isfinite((row := self._by_id[id]).value)), NAN)
 
     def pending(self) -> list[Row]:
-        """The rows whose end is not known."""
-        return [self._open[id] for id in sorted(self._open) if self._open[id].status is TrialStatus.PENDING]
+        """The rows that may still run."""
+        return [self._open[id] for id in sorted(self._open) if self._open[id].open]
 
     @property
     def vetoes(self) -> list[Row]:

@@ -124,6 +124,31 @@ def test_mcap_can_be_read_by_ros_itself(make_store, tmp_path):
     assert verdicts == [(s, 0.1, "prior") for s in (V.APPROVED, V.APPROVED, V.VETOED, V.APPROVED)]
 
 
+@pytest.mark.ros
+def test_the_exported_messages_show_the_run_that_is_stored(make_store):
+    pytest.importorskip("crbo_ros.msg")
+    from crbo_ros.report.messages import messages
+    from crbo_ros.ros.link import fill
+    from crbo_ros.view.live import LiveView
+    from crbo_ros.view.topics import MESSAGES, value_of
+    from crbo_ros.view.values import TOPICS
+
+    run, view = read_run(make_store(episodes=9, vetoes=(3,), failures=(5,), terminated=(7,))), LiveView()
+    for topic, _, _, fields in messages(run):
+        view.record([value_of(TOPICS[topic][1], fill(MESSAGES[topic](), fields))])
+    stored, heard = run.series(), view.run.series()
+    for name in ("bounds", "best", "average", "gamma", "coverage", "threshold"):
+        for one, other in zip(getattr(stored, name), getattr(heard, name), strict=True):
+            np.testing.assert_array_equal(one, other)
+    for outcome, points in stored.points.items():
+        np.testing.assert_array_equal(points, heard.points[outcome])
+    assert view.run.order == run.order
+    assert (view.state.completed, view.state.best_id, view.state.vetoed) == (7, run.best.id, 1)
+    for one, other in zip(run.rows, view.run.rows, strict=True):
+        assert (one.outcome, one.kind, one.remark) == (other.outcome, other.kind, other.remark)
+        assert one.verdict == other.verdict
+
+
 def test_mcap_without_its_package_says_what_to_install(make_store, monkeypatch, capsys):
     real = builtins.__import__
 

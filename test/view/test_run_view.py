@@ -6,8 +6,6 @@ import time
 import numpy as np
 import pytest
 
-from crbo_ros.core.space import Space
-from crbo_ros.core.trial import theta_hash
 from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.run_view import RunView
 from crbo_ros.view.scale import visible, x_range, y_range
@@ -67,7 +65,11 @@ def test_what_is_known_already_changes_nothing_that_can_be_seen(run):
 
 
 def test_a_proposal_that_was_given_back_counts_when_it_has_run(run):
-    record(run, offer(0), episode(0, outcome="returned", uid="first"), offer(1), episode(1, 0.4), episode(0, 0.6))
+    record(run, offer(0), episode(0, outcome="returned", uid="first"), offer(1), episode(1, 0.4))
+    assert [row.id for row in run.pending()] == [0]
+    record(run, verdict(0, "waiting", 1.0))
+    assert run.rows[0].verdict.status == "waiting"
+    record(run, episode(0, 0.6))
     assert run.counts() == {"completed": 2}
     assert run.order == [1, 0]
     assert run.last_return == 0.6
@@ -109,32 +111,3 @@ def test_the_axis_of_a_long_run_stands_still_for_a_while(run):
     record(run, *(episode(id, 0.5) for id in range(1003, 1010)))
     assert x_range(run.series()) != before
     assert x_range(run.series())[1] < 1.05 * 1010
-
-
-def test_a_store_and_the_topics_show_the_same_run(tmp_path):
-    from crbo_ros.core.crbo import CRBO
-    from crbo_ros.protocol.optimizer import OptimizerServer
-    from crbo_ros.view.record import read_run
-
-    space, theta_0, path = Space([-1.0, -1.0], [1.0, 1.0]), np.array([0.2, 0.3]), tmp_path / "experiment.sqlite"
-    server = OptimizerServer.open(
-        path, name="x", task="toy", space=space, theta_0=theta_0, method="crbo", seed=3,
-        make=lambda settings: CRBO(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
-    )  # fmt: skip
-    heard = RunView()
-    for i in range(6):
-        proposal = server.propose("r", f"request {i}").proposal
-        hash, status = theta_hash(proposal.theta), "vetoed" if i == 3 else "approved"
-        given = Verdict(status, server.uid, i, hash, "r", "so", "m", stamp=i, worst_case=0.1 * i, threshold=0.05)
-        server.add_verdict(given)
-        outcome, value = ("vetoed", math.nan) if i == 3 else ("completed", float(np.sum(proposal.theta)))
-        ended = Episode(f"e {i}", server.uid, i, "r", proposal.theta, outcome, value, "so", given.verdict_id)
-        assert server.acknowledge(ended)[0] == "accepted"
-        record(heard, Offer.of(proposal, experiment="x", experiment_uid=server.uid, problem=""), given, ended)
-    server.close()
-    stored = read_run(path)
-    same(stored.series(), heard.series())
-    assert stored.order == heard.order
-    for one, other in zip(stored.rows, heard.rows, strict=True):
-        assert (one.outcome, one.kind, one.remark) == (other.outcome, other.kind, other.remark)
-        assert one.verdict == other.verdict
