@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     about = machine()
     print("load", about["load"], f"  median of {ROUNDS} rounds [fastest, slowest], CPU ms each")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, allowed, measure in (
         ("a step of the network policy", 4.0, network_step),
         ("a movement of the DMP", 1.0, dmp_movement),

@@ -63,16 +63,18 @@ class RosClient(TopicFeed):
 
     def _rouse(self) -> None:
         """Have the link's thread look at its orders now."""
-        if self.link.node is not None:
+        if self.node.context.ok():  # rqt's own signal handler shuts all of them down
             self._wake.trigger()
 
     def __enter__(self) -> RosClient:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        self.link.open()
-        self._wake = self.link.node.create_guard_condition(self._serve)
-        self.link.node.create_timer(PERIOD, self._serve, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        return super().__enter__()
+
+    def begin(self) -> None:
+        """The namespace is settled on the link's thread, when it has looked around."""
+        self._wake = self.node.create_guard_condition(self._serve)
+        self.node.create_timer(PERIOD, self._serve, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self._rouse()
-        return self
 
     # -- the link's thread --------------------------------------------------------------------------
 
@@ -87,7 +89,7 @@ class RosClient(TopicFeed):
         """Who is there? Also settles on a namespace."""
         self._looked = time.monotonic()
         kind = "crbo_ros/msg/OptimizerState"
-        node = self.link.node
+        node = self.node
         topics = node.get_topic_names_and_types()
         offered = [name for name, kinds in topics if kind in kinds and name.endswith("/optimizer_state")]
         spaces = sorted(name.rsplit("/", 1)[0] or "/" for name in offered if node.count_publishers(name))
@@ -108,7 +110,7 @@ class RosClient(TopicFeed):
 
     def subscribe(self, namespace: str) -> None:
         super().subscribe(namespace)
-        node = self.link.node
+        node = self.node
         for call in self._calls:
             self._values.append(Reply(call.button, False, "another namespace was chosen"))
         for client in {id(client): client for client in self._clients.values()}.values():

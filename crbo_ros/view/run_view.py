@@ -129,6 +129,8 @@ class RunView:
         """Whatever is already known, or older than what is known, changes nothing."""
         if isinstance(value, Offer):
             row = self.row(value.id)
+            if row.proposal:  # fixed once it was published
+                return
             row.proposal = value
         elif isinstance(value, Verdict):
             row = self.row(value.proposal_id)

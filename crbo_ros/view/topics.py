@@ -42,8 +42,12 @@ class TopicFeed:
 
     def __enter__(self: Feed) -> Feed:
         self.link.open()
-        self.subscribe(self.namespace)
+        self.node: Any = self.link.node  # (the link forgets it while it closes, with callbacks still under way)
+        self.begin()
         return self
+
+    def begin(self) -> None:
+        self.subscribe(self.namespace)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -59,10 +63,10 @@ class TopicFeed:
     def subscribe(self, namespace: str) -> None:
         """To this namespace's topics, and to no other's."""
         for subscription in self._subscriptions:
-            self.link.node.destroy_subscription(subscription)
+            self.node.destroy_subscription(subscription)
         self.namespace = namespace
         self._subscriptions = [
-            self.link.node.create_subscription(
+            self.node.create_subscription(
                 MESSAGES[topic], self.absolute(topic), partial(self._on_message, kind), PROFILES.get(topic, qos.HISTORY)
             )
             for topic, (_, kind) in TOPICS.items()

@@ -4,6 +4,8 @@ import builtins
 import csv
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.view.record import read_run
 
 
-def test_inspect_shows_figures_outcomes_and_reasons(make_store, capsys):
+def test_inspect_shows_figures_outcomes_and_reasons(make_store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(episodes=7, vetoes=(3,), failures=(5,), pending=1)
     assert cli.main(["inspect", str(store)]) == 0
     out = capsys.readouterr().out
@@ -23,46 +25,49 @@ def test_inspect_shows_figures_outcomes_and_reasons(make_store, capsys):
     assert len([line for line in out.splitlines() if line[:6].strip().isdigit()]) == 8
 
 
-def test_inspect_can_be_limited_to_the_last_episodes(make_store, capsys):
+def test_inspect_can_be_limited_to_the_last_episodes(make_store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["inspect", str(make_store(episodes=6)), "--last", "2"])
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()]
     assert rows == ["4", "5"]
 
 
-def test_inspect_as_json_is_strict_and_complete(make_store, capsys):
+def test_inspect_as_json_is_strict_and_complete(make_store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(episodes=5, vetoes=(2,))
     cli.main(["inspect", str(store), "--json"])
     found = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    run = read_run(store)
+    run: Any = read_run(store)
     assert [p["value"] for p in found["proposals"]] == [e.value if math.isfinite(e.value) else None for e in run.rows]
     assert found["best"]["theta"] == run.best.theta.tolist()
     assert found["experiment"]["theta_0"] == [0.2, 0.3]
 
 
-def test_inspect_writes_the_best_policy_for_rollout(make_store, tmp_path):
+def test_inspect_writes_the_best_policy_for_rollout(make_store: Any, tmp_path: Path) -> None:
     from crbo_ros.commands.rollout import read_theta
 
     store = make_store(episodes=5)
     assert cli.main(["inspect", str(store), "--best", str(tmp_path / "best.json")]) == 0
-    np.testing.assert_array_equal(read_theta(tmp_path / "best.json"), read_run(store).best.theta)
+    run: Any = read_run(store)
+    np.testing.assert_array_equal(read_theta(tmp_path / "best.json"), run.best.theta)
 
 
-def test_inspect_without_a_return_recommends_nothing(make_store, tmp_path, capsys):
+def test_inspect_without_a_return_recommends_nothing(
+    make_store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["inspect", str(make_store(episodes=0)), "--best", str(tmp_path / "best.json")]) == 1
     assert "no return yet" in capsys.readouterr().err
 
 
-def test_an_empty_store_can_be_inspected_and_exported(tmp_path, capsys):
+def test_an_empty_store_can_be_inspected_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ExperimentStore(tmp_path / "experiment.sqlite").close()
     assert cli.main(["inspect", str(tmp_path)]) == 0
     assert cli.main(["export", str(tmp_path), "--csv"]) == 0
     assert "holds no experiment yet" in capsys.readouterr().out
 
 
-def test_csv_keeps_every_number_exactly(make_store, tmp_path):
+def test_csv_keeps_every_number_exactly(make_store: Any, tmp_path: Path) -> None:
     store = make_store(episodes=6, vetoes=(4,), pending=1)
     assert cli.main(["export", str(store), "--csv", "--output", str(tmp_path)]) == 0
-    run = read_run(store)
+    run: Any = read_run(store)
     with open(tmp_path / "proposals.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["id"]) for row in rows] == list(range(7))
@@ -75,17 +80,17 @@ def test_csv_keeps_every_number_exactly(make_store, tmp_path):
         assert [row["status"] for row in csv.DictReader(file)].count("vetoed") == 1
 
 
-def test_mcap_holds_the_topics_with_their_definitions(make_store, tmp_path):
+def test_mcap_holds_the_topics_with_their_definitions(make_store: Any, tmp_path: Path) -> None:
     reader = pytest.importorskip("mcap.reader", reason="pip install mcap mcap-ros2-support")
     decoder = pytest.importorskip("mcap_ros2.decoder").DecoderFactory()
     store = make_store(episodes=6, vetoes=(3,))
     path = tmp_path / "x.mcap"
     assert cli.main(["export", str(store), "--mcap", "--output", str(path), "--namespace", "lab"]) == 0
-    run = read_run(store)
+    run: Any = read_run(store)
     with open(path, "rb") as file:
         opened = reader.make_reader(file, decoder_factories=[decoder])
         assert opened.get_header().profile == "ros2"
-        found = {}
+        found: dict[str, list[Any]] = {}
         for schema, channel, _, message in opened.iter_decoded_messages():
             assert schema.name.startswith("crbo_ros/msg/")
             found.setdefault(channel.topic, []).append(message)
@@ -100,14 +105,14 @@ def test_mcap_holds_the_topics_with_their_definitions(make_store, tmp_path):
 
 
 @pytest.mark.ros
-def test_mcap_can_be_read_by_ros_itself(make_store, tmp_path):
+def test_mcap_can_be_read_by_ros_itself(make_store: Any, tmp_path: Path) -> None:
     serialization = pytest.importorskip("rclpy.serialization")
     msg = pytest.importorskip("crbo_ros.msg")
     reader = pytest.importorskip("mcap.reader", reason="pip install mcap mcap-ros2-support")
     path = tmp_path / "x.mcap"
     store = make_store(episodes=4, vetoes=(2,))
     cli.main(["export", str(store), "--mcap", "--output", str(path)])
-    entries = read_run(store).rows
+    entries: Any = read_run(store).rows
     verdicts = []
     with open(path, "rb") as file:
         for schema, channel, message in reader.make_reader(file).iter_messages():
@@ -125,7 +130,7 @@ def test_mcap_can_be_read_by_ros_itself(make_store, tmp_path):
 
 
 @pytest.mark.ros
-def test_the_exported_messages_show_the_run_that_is_stored(make_store):
+def test_the_exported_messages_show_the_run_that_is_stored(make_store: Any) -> None:
     pytest.importorskip("crbo_ros.msg")
     from crbo_ros.report.messages import messages
     from crbo_ros.ros.link import fill
@@ -133,7 +138,8 @@ def test_the_exported_messages_show_the_run_that_is_stored(make_store):
     from crbo_ros.view.topics import MESSAGES, value_of
     from crbo_ros.view.values import TOPICS
 
-    run, view = read_run(make_store(episodes=9, vetoes=(3,), failures=(5,), terminated=(7,))), LiveView()
+    run: Any = read_run(make_store(episodes=9, vetoes=(3,), failures=(5,), terminated=(7,)))
+    view: Any = LiveView()
     for topic, _, _, fields in messages(run):
         view.record([value_of(TOPICS[topic][1], fill(MESSAGES[topic](), fields))])
     stored, heard = run.series(), view.run.series()
@@ -149,10 +155,12 @@ def test_the_exported_messages_show_the_run_that_is_stored(make_store):
         assert one.verdict == other.verdict
 
 
-def test_mcap_without_its_package_says_what_to_install(make_store, monkeypatch, capsys):
+def test_mcap_without_its_package_says_what_to_install(
+    make_store: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real = builtins.__import__
 
-    def without(name, *args, **kwargs):
+    def without(name: Any, *args: Any, **kwargs: Any) -> Any:
         if name.startswith("mcap"):
             raise ImportError(name)
         return real(name, *args, **kwargs)
