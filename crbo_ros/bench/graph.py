@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -84,13 +85,26 @@ def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, floa
 
 def time_calls(namespace: str, count: int) -> float:
     """Median wall time of get_best_policy, called from another process than the optimizer's, in s."""
-    from crbo_ros.ros.link import RosLink
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
     from crbo_ros.srv import ProposePolicy
 
-    link = RosLink("caller")
-    link.open()
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("caller", namespace=namespace, context=context)
+    client = node.create_client(ProposePolicy, "propose_policy")
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    quit = threading.Event()
+
+    def spin() -> None:
+        while not quit.is_set():
+            executor.spin_once(timeout_sec=0.05)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
     try:
-        client = link.client("crbo_ros/srv/ProposePolicy", f"/{namespace}/propose_policy")
         if not client.wait_for_service(30.0):
             raise SystemExit("the optimizer is not there")
         times = []
@@ -100,4 +114,8 @@ def time_calls(namespace: str, count: int) -> float:
             times.append(time.perf_counter() - start)
         return float(np.median(times))
     finally:
-        link.close()
+        quit.set()
+        thread.join()
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.shutdown(context=context)
