@@ -1,5 +1,5 @@
 """CPU time of the small parts that have to keep up, each against the time it has: a step of the network policy (4 ms),
-a movement of the DMP (1 ms), a refresh of the monitor's window with 1,000 episodes (50 ms).
+a movement of the DMP (1 ms), a refresh of the window with 1,000 episodes (20 ms).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ ROUNDS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--episodes", type=int, default=1000, help="episodes in the monitor's window (default 1000)")
+    parser.add_argument("--episodes", type=int, default=1000, help="episodes in the window (default 1000)")
     parser.add_argument("--out", type=Path, default=Path("results/parts.json"), help="JSON file (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     about = machine()
     print("load", about["load"], f"  median of {ROUNDS} rounds [fastest, slowest], CPU ms each")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, allowed, measure in (
         ("a step of the network policy", 4.0, network_step),
         ("a movement of the DMP", 1.0, dmp_movement),
-        (f"a refresh of the monitor, {args.episodes} episodes", 50.0, lambda: monitor_refresh(args.episodes)),
+        (f"a refresh of the window, {args.episodes} episodes", 20.0, lambda: monitor_refresh(args.episodes)),
     ):
         try:
             times = 1e3 * np.array(measure())
@@ -76,7 +76,7 @@ def dmp_movement() -> list[float]:
 
 
 class _Values:
-    """What the monitor's window needs of a client: values from a list."""
+    """What the window needs of a client: values from a list."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -87,12 +87,12 @@ class _Values:
 
 
 def monitor_refresh(episodes: int) -> list[float]:
-    """One more episode: taken in, and painted (offscreen)."""
+    """One more episode: recorded, and painted (offscreen)."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from crbo_ros.protocol.records import Episode
+    from crbo_ros.protocol.records import Episode, Offer
     from crbo_ros.rqt.qt import QtWidgets
     from crbo_ros.rqt.widget import MonitorWidget
-    from crbo_ros.view.values import Presence, Proposed, State
+    from crbo_ros.view.values import Publishers, State
 
     application = QtWidgets.QApplication.instance() or QtWidgets.QApplication(["crbo"])
     client, rng = _Values(), np.random.default_rng(0)
@@ -102,17 +102,17 @@ def monitor_refresh(episodes: int) -> list[float]:
     window.show()
 
     def add(count: int) -> None:
-        known = len(window.model.rows)
+        known = len(window.view.run.rows)
         for id in range(known, known + count):
             bound, value = rng.uniform(0.0, 0.4), rng.uniform(0.4, 0.8)
             client.values += [
-                Proposed("e", id, f"hash {id}", "acquisition", worst_case=bound, gamma=0.4),
+                Offer("furuta", "e", "", id, np.zeros(2), f"hash {id}", "acquisition", worst_case=bound, gamma=0.4),
                 Episode(f"episode {id}", "e", id, "r", np.zeros(2), "completed", value, "", "", bound),
             ]
         window.refresh()
         application.processEvents()
 
-    client.values += [Presence("", True, True, True, ("",)), State("furuta", "e", "furuta", "crbo", "running")]
+    client.values += [Publishers("", True, True, True, ("",)), State("furuta", "e", "furuta", "crbo", "running")]
     add(episodes)
     seconds = timed(lambda: add(1), 1)
     window.close()

@@ -29,7 +29,7 @@ KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box)
 
 
 @dataclass(frozen=True)
-class Episode:
+class Rollout:
     """What one rollout gave."""
 
     value: float  # NaN unless it counts
@@ -44,7 +44,7 @@ class Problem:
     name: str
     space: Space
     theta_0: Array
-    rollout: Callable[[Array, np.random.Generator], Episode]
+    rollout: Callable[[Array, np.random.Generator], Rollout]
     regret: Callable[[Array], float] | None = None
 
 
@@ -62,16 +62,16 @@ def open_problem(name: str, seed: int) -> Iterator[Problem]:
     if name.startswith("synthetic-"):
         function = synthetic_function(int(name.removeprefix("synthetic-").removesuffix("d")), seed)
 
-        def observe(theta: Array, rng: np.random.Generator) -> Episode:
-            return Episode(function.observe(theta, rng), "completed")
+        def observe(theta: Array, rng: np.random.Generator) -> Rollout:
+            return Rollout(function.observe(theta, rng), "completed")
 
         yield Problem(name, function.space, function.theta_0, observe, function.regret)
         return
     with make_task(name) as task:
 
-        def rollout(theta: Array, rng: np.random.Generator) -> Episode:
+        def rollout(theta: Array, rng: np.random.Generator) -> Rollout:
             outcome = task.rollout(theta, rng)
-            return Episode(float(outcome.value) if outcome.counts else math.nan, outcome.end, outcome.reason)
+            return Rollout(float(outcome.value) if outcome.counts else math.nan, outcome.end, outcome.reason)
 
         yield Problem(name, task.space, task.theta_0, rollout)
 

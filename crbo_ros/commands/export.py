@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from crbo_ros.errors import MissingDependency
 
 if TYPE_CHECKING:
-    from crbo_ros.report import Record
+    from crbo_ros.view.run_view import RunView
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,40 +31,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crbo_ros.report import find_store, read_record
+    from crbo_ros.view.record import find_store, read_run
 
-    record = read_record(find_store(args.experiment))
+    run = read_run(find_store(args.experiment))
     if args.csv:
-        written = write_csv(record, args.output or record.path.parent)
+        written = write_csv(run, args.output or run.path.parent)
     else:
-        written = [write_mcap(record, args.output or record.path.parent / f"{record.name}.mcap", args.namespace)]
+        written = [write_mcap(run, args.output or run.path.parent / f"{run.name}.mcap", args.namespace)]
     for path in written:
         print(path)
     return 0
 
 
-def write_csv(record: Record, folder: Path) -> list[Path]:
-    """proposals.csv (one row for each, with theta in columns) and verdicts.csv. Unknown figures are empty cells."""
+def write_csv(run: RunView, folder: Path) -> list[Path]:
+    """proposals.csv (one row for each, with theta in columns) and verdicts.csv. Unknown numbers are empty cells."""
     folder.mkdir(parents=True, exist_ok=True)
-    dim = record.experiment["dim"] if record.experiment else 0
+    dim = run.experiment["dim"] if run.experiment else 0
     columns = "id kind outcome value bound worst_case worst_case_paper mean sigma gamma".split()
     columns += "runner created stamp steps duration deadline_misses max_lateness episode_uid verdict_id reason".split()
-    rows = []
-    for entry in record.entries:
-        p, e = entry.proposal, entry.episode
-        row = [p.id, p.kind, entry.outcome, entry.value, entry.bound, p.worst_case, p.worst_case_paper, p.mean]
-        row += [p.sigma, p.gamma, entry.runner, entry.created]
+    rows: list[list[Any]] = []
+    for row in run.rows:
+        p, e = row.proposal, row.episode
+        assert p is not None
+        cells = [row.id, row.kind, row.outcome, row.value, row.bound, p.worst_case, p.worst_case_paper, p.mean]
+        cells += [p.sigma, p.gamma, row.runner, p.stamp]
         if e is not None:
-            row += [e.stamp, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.episode_uid, e.verdict_id]
+            cells += [e.stamp, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.episode_uid, e.verdict_id]
         else:
-            row += [""] * 7
-        rows.append([*row, entry.reason, *p.theta.tolist()])
+            cells += [""] * 7
+        rows.append([*cells, row.reason, *p.theta.tolist()])
     proposals, verdicts = folder / "proposals.csv", folder / "verdicts.csv"
     _write(proposals, [*columns, *(f"theta[{i}]" for i in range(dim))], rows)
     keys = "proposal_id status worst_case threshold nearest_id distance lipschitz lipschitz_source".split()
     keys += "runner stamp verdict_id monitor_uid reason".split()
-    given = [verdict for entry in record.entries for verdict in entry.verdicts]
-    _write(verdicts, keys, [[verdict[key] for key in keys] for verdict in given])
+    _write(verdicts, keys, [[getattr(verdict, key) for key in keys] for row in run.rows for verdict in row.verdicts])
     return [proposals, verdicts]
 
 
@@ -76,27 +76,28 @@ def _write(path: Path, columns: list[str], rows: list[list[Any]]) -> None:
             writer.writerow(["" if isinstance(v, float) and not math.isfinite(v) else v for v in row])
 
 
-def write_mcap(record: Record, path: Path, namespace: str = "") -> Path:
+def write_mcap(run: RunView, path: Path, namespace: str = "") -> Path:
     """The topics' messages as CDR, with their definitions."""
     try:
         from mcap_ros2.writer import Writer
     except ImportError:
         raise MissingDependency("--mcap needs two packages: pip install mcap mcap-ros2-support") from None
-    from crbo_ros.report.messages import TOPICS, definition, messages
+    from crbo_ros.report.messages import RECORDED, definition, messages
+    from crbo_ros.view.values import TOPICS
 
-    definitions = {kind: definition(kind) for kind in TOPICS.values()}
+    definitions = {kind: definition(kind) for kind in (TOPICS[topic][0] for topic in RECORDED)}
     prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    counts = dict.fromkeys(TOPICS, 0)
+    counts = dict.fromkeys(RECORDED, 0)
     with open(part, "wb") as file, Writer(file) as writer:
         schemas = {kind: writer.register_msgdef(f"crbo_ros/msg/{kind}", text) for kind, text in definitions.items()}
-        for topic, kind, seconds, fields in messages(record):
+        for topic, kind, seconds, fields in messages(run):
             time = int(seconds * 1e9)
             writer.write_message(prefix + topic, schemas[kind], fields, time, time, sequence=counts[topic])
             counts[topic] += 1
-        if record.experiment:
-            about = {key: str(record.experiment[key]) for key in ("name", "uid", "task", "method", "seed", "config")}
+        if run.experiment:
+            about = {key: str(run.experiment[key]) for key in ("name", "uid", "task", "method", "seed", "config")}
             writer.add_metadata("crbo_ros experiment", about)
     part.replace(path)
     return path

@@ -15,10 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from crbo_ros.report import Record
+from crbo_ros.view.numbers import number, percent
 
-FIGURES = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_variance", "lipschitz")
+if TYPE_CHECKING:
+    from crbo_ros.view.run_view import RunView
+
+METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_variance", "lipschitz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,85 +32,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from crbo_ros.errors import InvalidInput
-    from crbo_ros.report import find_store, read_record
+    from crbo_ros.view.record import find_store, read_run
 
-    record = read_record(find_store(args.experiment))
+    run = read_run(find_store(args.experiment))
     if args.json:
-        print(json.dumps(as_json(record)))
+        print(json.dumps(as_json(run)))
     else:
-        print("\n".join([*summary(record), *episodes(record, args.last)]))
+        print("\n".join([*summary(run), *episodes(run, args.last)]))
     if args.best:
-        if record.best is None:
-            raise InvalidInput(f"--best: {record.name} has no return yet, so nothing is recommended")
-        args.best.write_text(json.dumps({"proposal": record.best.id, "theta": record.best.theta.tolist()}))
+        if run.best is None:
+            raise InvalidInput(f"--best: {run.name} has no return yet, so nothing is recommended")
+        args.best.write_text(json.dumps({"proposal": run.best.id, "theta": run.best.theta.tolist()}))
         if not args.json:
             print(f"best policy: {args.best}")
     return 0
 
 
-def summary(record: Record) -> list[str]:
+def summary(run: RunView) -> list[str]:
     """The run in some ten lines."""
-    row = record.experiment
-    if row is None:
-        return [f"{record.path}: holds no experiment yet"]
-    begun = datetime.fromtimestamp(row["created"]).isoformat(" ", "seconds")
-    y, coverage = record.returns, record.coverage()[1]
-    counts = [f"{record.count(o)} {o}" for o in COUNTED if record.count(o)]
+    facts = run.experiment
+    if facts is None:
+        return [f"{run.path}: holds no experiment yet"]
+    begun = datetime.fromtimestamp(facts["created"]).isoformat(" ", "seconds")
+    y, coverage = run.returns, run.series().coverage[1]
+    counts = ", ".join(f"{n} {outcome}" for outcome, n in run.counts().items())
     lines = [
-        f"{row['name']}: {row['method']} on {row['task']}, {row['dim']} parameters, seed {row['seed']}, begun {begun}",
-        f"  store       {record.path} (crbo_ros {row['package_version']}, uid {row['uid']})",
-        f"  proposals   {len(record.entries)}: {', '.join(counts) or 'none'}",
+        f"{facts['name']}: {facts['method']} on {facts['task']}, {facts['dim']} parameters, seed {facts['seed']}, "
+        f"begun {begun}",
+        f"  store       {run.path} (crbo_ros {facts['package_version']}, uid {facts['uid']})",
+        f"  proposals   {len(run.rows)}: {counts or 'none'}",
     ]
     if len(y):
-        lines.append(f"  returns     theta_0 {y[0]:.5g}, best {y.max():.5g}, average {y.mean():.5g}, last {y[-1]:.5g}")
-    if record.best:
-        expected = f", expected {_n(record.best.mean)} ± {_n(record.best.sigma)}" if record.best.sigma >= 0 else ""
-        lines.append(f"  recommended proposal {record.best.id} by {record.best_source}{expected}")
+        start, best, average, last = map(number, (y[0], y.max(), y.mean(), run.last_return))
+        lines.append(f"  returns     theta_0 {start}, best {best}, average {average}, last {last}")
+    if run.best:
+        expected = f", expected {number(run.best.mean)} ± {number(run.best.sigma)}" if run.best.sigma >= 0 else ""
+        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{expected}")
     if len(coverage):
-        lines.append(f"  bound       held for {100 * coverage[-1]:.1f} % of {len(coverage)} episodes")
-    if record.entries:
-        report = record.entries[-1].report
-        known = [f"{key} {report[key]:.4g}" for key in FIGURES if isinstance(report.get(key), (int, float))]
-        lines += [f"  figures     {', '.join(known)}"] if known else []
-    if record.finished:
-        lines.append(f"  finished    {record.finished}")
+        lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
+    if run.rows:
+        metrics = run.rows[-1].metrics
+        known = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
+        lines += [f"  metrics     {', '.join(known)}"] if known else []
+    if run.finished:
+        lines.append(f"  finished    {run.finished}")
     return lines
 
 
-COUNTED = ("completed", "terminated", "vetoed", "stopped", "failed", "expired", "pending")
-
-
-def episodes(record: Record, last: int) -> list[str]:
+def episodes(run: RunView, last: int) -> list[str]:
     """A table of the last proposals (all of them for 0)."""
-    shown = record.entries[-last:] if last > 0 else record.entries
+    shown = run.rows[-last:] if last > 0 else run.rows
     if not shown:
         return []
     lines = ["", f"{'id':>5} {'kind':12}{'outcome':11}{'return':>10}{'bound':>10}{'expected':>10}{'gamma':>7}  remark"]
-    for entry in shown:
-        figures = (
-            f"{_n(entry.value):>10}{_n(entry.bound):>10}{_n(entry.proposal.mean):>10}{_n(entry.proposal.gamma):>7}"
-        )
-        remark = entry.reason or entry.proposal.reason
-        lines.append(f"{entry.id:>5} {entry.proposal.kind:12}{entry.outcome:11}{figures}  {remark}".rstrip())
+    for row in shown:
+        mean, gamma = (row.proposal.mean, row.proposal.gamma) if row.proposal else (None, None)
+        numbers = f"{number(row.value):>10}{number(row.bound):>10}{number(mean):>10}{number(gamma):>7}"
+        lines.append(f"{row.id:>5} {row.kind:12}{row.outcome:11}{numbers}  {row.remark}".rstrip())
     return lines
 
 
-def as_json(record: Record) -> dict[str, Any]:
-    """Everything that is shown and the thetas, as JSON values (null for figures that are not known)."""
-    best = record.best
-    coverage = record.coverage()[1]
-    row = record.experiment or {}
+def as_json(run: RunView) -> dict[str, Any]:
+    """Everything that is shown and the thetas, as JSON values (null for numbers that are not known)."""
+    best, coverage = run.best, run.series().coverage[1]
     return {
-        "experiment": {k: _plain(v) for k, v in row.items()},
-        "finished": record.finished,
+        "experiment": {k: _plain(v) for k, v in (run.experiment or {}).items()},
+        "finished": run.finished,
         "best": best and {"proposal": best.id, "theta": best.theta.tolist(), "mean": _plain(best.mean),
-                          "sigma": _plain(best.sigma), "observed": best.observed, "by": record.best_source},
+                          "sigma": _plain(best.sigma), "observed": best.observed, "by": run.best_source},
         "coverage": float(coverage[-1]) if len(coverage) else None,
         "proposals": [
-            {"id": e.id, "kind": e.proposal.kind, "outcome": e.outcome, "value": _plain(e.value),
-             "bound": _plain(e.bound), "mean": _plain(e.proposal.mean), "sigma": _plain(e.proposal.sigma),
-             "gamma": _plain(e.proposal.gamma), "reason": e.reason, "theta": e.proposal.theta.tolist()}
-            for e in record.entries
+            {"id": row.id, "kind": row.kind, "outcome": row.outcome, "value": _plain(row.value),
+             "bound": _plain(row.bound), "reason": row.reason,
+             **{name: _plain(getattr(row.proposal, name)) for name in ("mean", "sigma", "gamma", "theta")}}
+            for row in run.rows
         ],
     }  # fmt: skip
 
@@ -117,7 +114,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _n(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "-"

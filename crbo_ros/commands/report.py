@@ -13,7 +13,8 @@ import argparse
 from pathlib import Path
 
 from crbo_ros.commands.rollout import parse_options
-from crbo_ros.report import find_store, write_report
+from crbo_ros.report import write_report
+from crbo_ros.view.record import find_store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ SINGLE = int(np.__version__.split(".")[0]) >= 2
 
 
 @dataclass(frozen=True)
-class Episode:
+class Steps:
     """T steps: observations (T + 1, k), the first one from reset; actions (T, 1); whether the environment ended it."""
 
     observations: NDArray[np.float32]
@@ -171,7 +171,7 @@ def start_state(env_id: str, seed: int) -> NDArray[np.float64]:
     return np.array([rng.uniform(low=-0.6, high=-0.4), 0.0])
 
 
-def episode(env_id: str, seed: int, agent: Agent) -> Episode:
+def episode(env_id: str, seed: int, agent: Agent) -> Steps:
     """One episode from `seed` to the environment's end or its time limit, with an agent of two tanh layers."""
     kernel = KERNELS[env_id]
     wanted = (3, "tanh", kernel.n_observation)
@@ -183,4 +183,4 @@ def episode(env_id: str, seed: int, agent: Agent) -> Episode:
     actions = np.zeros((kernel.steps, 1))
     scratch = [np.zeros(n) for n in (agent.n_in, len(arrays[1]), len(arrays[3]), agent.n_out)]
     n, terminated = kernel.run(start_state(env_id, seed), network, *scratch, observations, actions, SINGLE)
-    return Episode(observations[: n + 1], actions[:n], bool(terminated))
+    return Steps(observations[: n + 1], actions[:n], bool(terminated))

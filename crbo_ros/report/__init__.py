@@ -1,6 +1,5 @@
-"""An experiment to look at: read its store, draw it, write it down. No ROS needed."""
+"""A run drawn and written down. No ROS needed."""
 
 from crbo_ros.report.write import write_report
-from crbo_ros.view.record import Record, find_store, read_record
 
-__all__ = ["Record", "find_store", "read_record", "write_report"]
+__all__ = ["write_report"]

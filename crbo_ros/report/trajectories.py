@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.view.record import Record
+from crbo_ros.view.numbers import number
+from crbo_ros.view.run_view import RunView
 
 SEEDS = (0,)
 
@@ -23,31 +24,31 @@ class Replay:
     note: str = ""
 
 
-def replay(record: Record, options: dict[str, Any] | None = None) -> Replay:
+def replay(run: RunView, options: dict[str, Any] | None = None) -> Replay:
     """Run both policies once in the task's simulation, from the same seed, and draw what happened."""
-    if record.experiment is None or record.best is None:
+    if run.experiment is None or run.best is None:
         return Replay(note="no episode has been completed yet")
     try:
-        return _replay(record, options or {})
+        return _replay(run, options or {})
     except Exception as error:  # whatever a task of somebody else's does, the rest of the report is still wanted
         return Replay(note=f"the episodes could not be simulated here: {error}")
 
 
-def _replay(record: Record, options: dict[str, Any]) -> Replay:
+def _replay(run: RunView, options: dict[str, Any]) -> Replay:
     from crbo_ros.registry import make_task
 
-    assert record.experiment is not None
-    assert record.best is not None
-    task = make_task(record.experiment["task"], options.pop("plant", None), **options)
+    assert run.experiment is not None
+    assert run.best is not None
+    task = make_task(run.experiment["task"], options.pop("plant", None), **options)
     if getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
         return Replay(note="the plant is hardware; a report moves nothing")
-    if task.space.dim != len(record.best.theta):
-        return Replay(note=f"the task has {task.space.dim} parameters here, the experiment {len(record.best.theta)}")
+    if task.space.dim != len(run.best.theta):
+        return Replay(note=f"the task has {task.space.dim} parameters here, the experiment {len(run.best.theta)}")
     with task, tempfile.TemporaryDirectory() as folder:
         trajectories, notes = {}, []
-        for label, theta in (("theta_0", record.experiment["theta_0"]), ("best", record.best.theta)):
+        for label, theta in (("theta_0", run.experiment["theta_0"]), ("best", run.best.theta)):
             outcome = task.rollout(theta, np.random.default_rng(SEEDS[0]), record=True)
-            value = f"{outcome.value:.4g}" if math.isfinite(outcome.value) else outcome.end
+            value = number(outcome.value) if math.isfinite(outcome.value) else outcome.end
             notes.append(f"{label} {value} ({outcome.end}{': ' + outcome.reason if outcome.reason else ''})")
             if outcome.trajectory is not None:
                 trajectories[f"{label} ({value})"] = outcome.trajectory

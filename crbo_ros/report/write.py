@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import platform
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -17,7 +16,10 @@ from typing import Any
 from crbo_ros import __version__
 from crbo_ros.report.figures import PANELS, headline, overview, panel
 from crbo_ros.report.trajectories import Replay, replay
-from crbo_ros.view.record import Record, read_record
+from crbo_ros.view.colors import OUTCOME_COLORS
+from crbo_ros.view.numbers import UNKNOWN, number, percent
+from crbo_ros.view.record import read_run
+from crbo_ros.view.run_view import RunView
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 68em; margin: 2em auto;
@@ -31,8 +33,9 @@ th { color: #555; font-weight: 600; border-bottom: 1px solid #ccc; } td.text, th
 .cards div { border: 1px solid #ddd; border-radius: 6px; padding: .5em .9em; min-width: 7em; }
 .cards b { display: block; font-size: 1.35em; } .cards span { color: #666; font-size: .85em; }
 .scroll { max-height: 32em; overflow: auto; } pre { background: #f6f6f6; padding: .8em; overflow: auto; }
-tr.vetoed td { color: #B0124A; } tr.failed td, tr.stopped td, tr.expired td { color: #777; }
+tr.failed td, tr.stopped td, tr.returned td, tr.expired td { color: #777; }
 """.strip()
+STYLE += f"\ntr.vetoed td {{ color: {OUTCOME_COLORS['vetoed']}; }}"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
@@ -46,82 +49,73 @@ def write_report(
     store: Path, folder: Path | None = None, *, trajectories: bool = True, options: dict[str, Any] | None = None
 ) -> tuple[Path, Path]:
     """(report.html, report.png) in `folder` (the store's by default). `options` go to the task, with its plant."""
-    record = read_record(Path(store))
-    folder = Path(folder) if folder is not None else record.path.parent
+    run = read_run(Path(store))
+    folder = Path(folder) if folder is not None else run.path.parent
     folder.mkdir(parents=True, exist_ok=True)
     html, png = folder / "report.html", folder / "report.png"
-    png.write_bytes(_png(overview(record)))
-    shown = replay(record, dict(options or {})) if trajectories else Replay(note="not asked for")
-    html.write_text(page(record, shown), encoding="utf-8")
+    png.write_bytes(_png(overview(run)))
+    shown = replay(run, dict(options or {})) if trajectories else Replay(note="not asked for")
+    html.write_text(page(run, shown), encoding="utf-8")
     return html, png
 
 
-def page(record: Record, shown: Replay) -> str:
+def page(run: RunView, shown: Replay) -> str:
     """The whole HTML page."""
-    body = [f"<h1>{escape(record.name)}</h1>", f'<p class="lead">{escape(headline(record))}</p>']
-    if record.experiment is None:
-        body.append(f"<p>{escape(str(record.path.name))} holds no experiment yet.</p>")
+    body = [f"<h1>{escape(run.name)}</h1>", f'<p class="lead">{escape(headline(run))}</p>']
+    if run.experiment is None:
+        body.append(f"<p>{escape(str(run.path.name))} holds no experiment yet.</p>")
     else:
-        body += [_cards(record), _drawing(record, "returns"), _drawing(record, "coverage"), _vetoes(record)]
-        body += [_drawing(record, "hyperparameters"), _policy(record), _trajectories(shown), _episodes(record)]
-        body.append(_configuration(record))
-    return PAGE.format(title=escape(f"{record.name} · CRBO report"), style=STYLE, body="\n".join(body))
+        body += [_cards(run), _drawing(run, "returns"), _drawing(run, "coverage"), _vetoes(run)]
+        body += [_drawing(run, "hyperparameters"), _policy(run), _trajectories(shown), _episodes(run)]
+        body.append(_configuration(run))
+    return PAGE.format(title=escape(f"{run.name} · CRBO report"), style=STYLE, body="\n".join(body))
 
 
 # -- sections -----------------------------------------------------------------------------------------
 
 
-def _cards(record: Record) -> str:
-    y, best = record.returns, record.best
-    coverage = record.coverage()[1]
+def _cards(run: RunView) -> str:
+    y, best, coverage, counts = run.returns, run.best, run.series().coverage[1], run.counts()
     cards = [
         ("episodes", str(len(y))),
-        ("return of theta_0", number(y[0]) if len(y) else "–"),
-        ("best observed", number(y.max()) if len(y) else "–"),
-        ("average return", number(y.mean()) if len(y) else "–"),
-        ("recommended", f"proposal {best.id}" if best else "–"),
-        ("its expected return", f"{number(best.mean)} ± {number(best.sigma)}" if best else "–"),
-        ("bound held", f"{100 * coverage[-1]:.1f} % of {len(coverage)}" if len(coverage) else "–"),
-        *((outcome, str(n)) for outcome in OUTCOMES_OF_NOTE if (n := record.count(outcome))),
+        ("return of theta_0", number(y[0]) if len(y) else UNKNOWN),
+        ("best observed", number(y.max()) if len(y) else UNKNOWN),
+        ("average return", number(y.mean()) if len(y) else UNKNOWN),
+        ("recommended", f"proposal {best.id}" if best else UNKNOWN),
+        ("its expected return", f"{number(best.mean)} ± {number(best.sigma)}" if best else UNKNOWN),
+        ("bound held", f"{percent(coverage[-1])} of {len(coverage)}" if len(coverage) else UNKNOWN),
+        *((outcome, str(n)) for outcome, n in counts.items() if outcome != "completed"),
     ]
     inner = "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for label, value in cards)
-    state = f"<p>{escape(record.finished)}</p>" if record.finished else ""
+    state = f"<p>{escape(run.finished)}</p>" if run.finished else ""
     return f'<div class="cards">{inner}</div>{state}'
 
 
-OUTCOMES_OF_NOTE = ("terminated", "vetoed", "stopped", "failed", "expired", "pending")
-
-
-def _drawing(record: Record, name: str) -> str:
+def _drawing(run: RunView, name: str) -> str:
     svg = io.BytesIO()
-    panel(record, name).savefig(svg, format="svg", metadata={"Date": None})
+    panel(run, name).savefig(svg, format="svg", metadata={"Date": None})
     source = base64.b64encode(svg.getvalue()).decode()
     title = PANELS[name][0]
     return f'<h2>{title}</h2>\n<img alt="{title}" src="data:image/svg+xml;base64,{source}">'
 
 
-def _vetoes(record: Record) -> str:
-    if not record.vetoes:
+def _vetoes(run: RunView) -> str:
+    if not run.vetoes:
         return "<h2>Vetoes</h2><p>None.</p>"
-    rows = [[e.id, number(e.bound), _threshold(e.verdict), _distance(e.verdict), e.reason] for e in record.vetoes]
+    rows = []
+    for row in run.vetoes:
+        grounds = [number(v) for v in (row.verdict.threshold, row.verdict.distance)] if row.verdict else [UNKNOWN] * 2
+        rows.append([row.id, number(row.bound), *grounds, row.reason])
     return "<h2>Vetoes</h2>" + table(["proposal", "worst case", "threshold", "distance", "*reason"], rows)
 
 
-def _threshold(verdict: dict[str, Any] | None) -> str:
-    return number(verdict["threshold"]) if verdict else "–"
-
-
-def _distance(verdict: dict[str, Any] | None) -> str:
-    return number(verdict["distance"]) if verdict else "–"
-
-
-def _policy(record: Record) -> str:
-    text = _drawing(record, "policy")
-    if record.best is None:
+def _policy(run: RunView) -> str:
+    text = _drawing(run, "policy")
+    if run.best is None:
         return text
-    best = record.best
+    best = run.best
     content = {"proposal": best.id, "theta": best.theta.tolist()}
-    how = f"Proposal {best.id}, chosen by {record.best_source}; observed return {number(best.observed)}."
+    how = f"Proposal {best.id}, chosen by {run.best_source}; observed return {number(best.observed)}."
     theta = escape(json.dumps(content))
     return f"{text}<p>{how}</p><details><summary>theta as JSON</summary><pre>{theta}</pre></details>"
 
@@ -134,33 +128,34 @@ def _trajectories(shown: Replay) -> str:
     return f"<h2>theta_0 against the best policy</h2><p>{escape(shown.note)}</p>{picture}"
 
 
-def _episodes(record: Record) -> str:
+def _episodes(run: RunView) -> str:
     columns = ["proposal", "*kind", "*outcome", "return", "bound", "expected", "±", "gamma", "steps", "s", "*remark"]
     rows, classes = [], []
-    for entry in record.entries:
-        p, episode = entry.proposal, entry.episode
-        steps = [str(episode.steps), f"{episode.duration:.2f}"] if episode else ["–", "–"]
-        figures = [number(v) for v in (entry.value, entry.bound, p.mean, p.sigma, p.gamma)]
-        rows.append([p.id, p.kind, entry.outcome, *figures, *steps, entry.reason or p.reason])
-        classes.append(entry.outcome)
+    for row in run.rows:
+        p, episode = row.proposal, row.episode
+        steps = [str(episode.steps), f"{episode.duration:.2f}"] if episode else [UNKNOWN, UNKNOWN]
+        expected = (p.mean, p.sigma, p.gamma) if p else (None, None, None)
+        metrics = [number(v) for v in (row.value, row.bound, *expected)]
+        rows.append([row.id, row.kind, row.outcome, *metrics, *steps, row.remark])
+        classes.append(row.outcome)
     return f'<h2>Episodes</h2><div class="scroll">{table(columns, rows, classes)}</div>'
 
 
-def _configuration(record: Record) -> str:
-    row = record.experiment
-    assert row is not None
-    created = datetime.fromtimestamp(row["created"], timezone.utc).isoformat(timespec="seconds")
-    facts = [
-        ("experiment", f"{row['name']} ({row['uid']})"),
-        ("task, method, seed", f"{row['task']}, {row['method']}, {row['seed']}"),
+def _configuration(run: RunView) -> str:
+    facts = run.experiment
+    assert facts is not None
+    created = datetime.fromtimestamp(facts["created"], timezone.utc).isoformat(timespec="seconds")
+    lines = [
+        ("experiment", f"{facts['name']} ({facts['uid']})"),
+        ("task, method, seed", f"{facts['task']}, {facts['method']}, {facts['seed']}"),
         ("begun", created),
-        ("written with", f"crbo_ros {row['package_version']}"),
+        ("written with", f"crbo_ros {facts['package_version']}"),
         ("this report", f"crbo_ros {__version__}, Python {platform.python_version()}, {', '.join(_versions())}"),
         ("machine", f"{platform.system()} {platform.release()}, {platform.machine()}"),
-        ("runners", ", ".join(sorted({entry.runner for entry in record.entries})) or "–"),
+        ("runners", ", ".join(sorted({row.runner for row in run.rows})) or UNKNOWN),
     ]
-    settings = escape(json.dumps(row["config"], indent=1, sort_keys=True))
-    return f"<h2>Configuration</h2>{table(['', '*'], facts)}<h3>Settings of the method</h3><pre>{settings}</pre>"
+    settings = escape(json.dumps(facts["config"], indent=1, sort_keys=True))
+    return f"<h2>Configuration</h2>{table(['', '*'], lines)}<h3>Settings of the method</h3><pre>{settings}</pre>"
 
 
 def _versions() -> Iterable[str]:
@@ -172,11 +167,6 @@ def _versions() -> Iterable[str]:
 
 
 # -- small things -------------------------------------------------------------------------------------
-
-
-def number(value: float | None) -> str:
-    """A figure for people; an en dash where there is none."""
-    return f"{value:.4g}" if value is not None and math.isfinite(value) else "–"
 
 
 def table(columns: list[str], rows: Iterable[Iterable[Any]], classes: list[str] | None = None) -> str:

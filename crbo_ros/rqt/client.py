@@ -1,41 +1,30 @@
-"""The monitor's ROS side: a node of its own on a thread of its own. Values come out of `poll`, calls go in by `call`.
+"""The window's ROS side, on a thread of its own: values come out of `poll`, calls go in by `call`.
 
 Nothing here touches Qt, and nothing of Qt's waits for anything here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.signals import SignalHandlerOptions
-from std_srvs.srv import Trigger
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 
-from crbo_ros import msg, srv
-from crbo_ros.protocol.records import Episode, Verdict, new_uid
-from crbo_ros.ros import convert, qos
-from crbo_ros.view.values import Answer, Heartbeat, Presence, Proposed, State, Status
+from crbo_ros.ros.link import interface
+from crbo_ros.view.topics import TopicFeed
+from crbo_ros.view.values import Publishers, Reply
 
 TIMEOUT = 5.0  # s for a service to appear and to answer
+PERIOD = 0.1  # s between two looks at whether calls can be sent
+LOOK = 0.5  # s between two looks at who is there
 TRIGGERS = ("pause", "resume", "stop", "rearm")
 REVIEWS = ("approve", "reject")
-STATES = {getattr(msg.OptimizerState, word.upper()): word for word in "running paused finished exhausted error".split()}
-RUNNER_STATES = {
-    msg.RunnerStatus.IDLE: "idle",
-    msg.RunnerStatus.WAITING: "waiting",
-    msg.RunnerStatus.RUNNING: "running",
-    msg.RunnerStatus.HELD: "held",
-    msg.RunnerStatus.DONE: "done",
-    msg.RunnerStatus.ERROR: "error",
-}
+Trigger = interface("std_srvs/srv/Trigger")
+ReviewProposal = interface("crbo_ros/srv/ReviewProposal")
 
 
 @dataclass
@@ -46,35 +35,25 @@ class _Call:
     client: Any
     request: Any
     deadline: float
-    future: Any = field(default=None)
+    future: Any = None
 
 
-class RosClient:
+class RosClient(TopicFeed):
     """A context manager. Namespace "" is automatic: the first one in which an optimizer publishes; "/" is the root."""
 
     def __init__(self, namespace: str = "") -> None:
+        super().__init__(name="crbo_monitor")
         self._wanted = namespace
-        self._namespace: str | None = None  # the one subscribed to
-        self._values: deque[Any] = deque()
-        self._calls: deque[tuple[str, int, str]] = deque()
-        self._open: list[_Call] = []
-        self._made: list[Any] = []  # (destroy, thing) of the present namespace
-        self._clients: dict[str, Any] = {}
-        self._quit = threading.Event()
+        self._orders: deque[tuple[str, int, str]] = deque()
+        self._calls: list[_Call] = []
+        self._clients: dict[str, Any] = {}  # by button, of the present namespace
         self._looked = -1e9
 
     # -- for the widget: any thread -----------------------------------------------------------------
 
-    def poll(self) -> list[Any]:
-        """What has arrived since the last call."""
-        values = []
-        while self._values:
-            values.append(self._values.popleft())
-        return values
-
     def call(self, button: str, proposal_id: int = 0, theta_hash: str = "") -> None:
-        """Ask for what a button says; the Answer comes out of `poll`. A service that is not there yet is waited for."""
-        self._calls.append((button, proposal_id, theta_hash))
+        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for."""
+        self._orders.append((button, proposal_id, theta_hash))
         self._rouse()
 
     def set_namespace(self, namespace: str) -> None:
@@ -83,120 +62,75 @@ class RosClient:
         self._rouse()
 
     def _rouse(self) -> None:
-        """Have the thread look at its orders now."""
-        if self._context.ok():
+        """Have the link's thread look at its orders now."""
+        if self.node.context.ok():  # rqt's own signal handler shuts all of them down
             self._wake.trigger()
 
     def __enter__(self) -> RosClient:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        self._context = rclpy.Context()
-        rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
-        name = f"crbo_monitor_{new_uid()[:8]}"
-        self._node = rclpy.create_node(
-            name, context=self._context, use_global_arguments=False, start_parameter_services=False
-        )
-        self._wake = self._node.create_guard_condition(lambda: None)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
-        self._thread = threading.Thread(target=self._work, name="crbo gui", daemon=True)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the graph. Idempotent."""
-        if self._quit.is_set():
-            return
-        self._quit.set()
+    def begin(self) -> None:
+        """The namespace is settled on the link's thread, when it has looked around."""
+        self._wake = self.node.create_guard_condition(self._serve)
+        self.node.create_timer(PERIOD, self._serve, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self._rouse()
-        self._thread.join(5.0)
-        self._executor.shutdown(timeout_sec=1.0)
-        self._node.destroy_node()
-        rclpy.try_shutdown(context=self._context)
 
-    # -- the thread ---------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        # rclpy's signal handler, where somebody (rqt) has installed it, shuts down every context of the process.
-        with contextlib.suppress(ExternalShutdownException):
-            self._serve()
+    # -- the link's thread --------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        while not self._quit.is_set() and self._context.ok():
-            if time.monotonic() - self._looked > 0.5:
-                self._look()
-            while self._calls:
-                self._begin(*self._calls.popleft())
-            self._advance()
-            self._executor.spin_once(timeout_sec=0.05 if self._open else 0.2)
+        if time.monotonic() - self._looked > LOOK:
+            self._look()
+        while self._orders:
+            self._begin(*self._orders.popleft())
+        self._advance()
 
     def _look(self) -> None:
         """Who is there? Also settles on a namespace."""
         self._looked = time.monotonic()
         kind = "crbo_ros/msg/OptimizerState"
-        topics = self._node.get_topic_names_and_types()
+        node = self.node
+        topics = node.get_topic_names_and_types()
         offered = [name for name, kinds in topics if kind in kinds and name.endswith("/optimizer_state")]
-        spaces = sorted(name.rsplit("/", 1)[0] or "/" for name in offered if self._node.count_publishers(name))
+        spaces = sorted(name.rsplit("/", 1)[0] or "/" for name in offered if node.count_publishers(name))
         wanted = self._wanted.strip()
         if wanted:
             namespace = "/" + wanted.strip("/")
-        elif self._namespace in spaces or not spaces:
-            namespace = self._namespace or "/"
+        elif self.namespace in spaces or not spaces:
+            namespace = self.namespace or "/"
         else:
             namespace = spaces[0]
-        if namespace != self._namespace:
-            self._subscribe(namespace)
-        there = {topic: self._node.count_publishers(self._name(topic)) > 0
-                 for topic in ("optimizer_state", "safety_heartbeat", "runner_status")}  # fmt: skip
-        self._values.append(Presence(namespace, *there.values(), tuple(spaces)))
+        if namespace != self.namespace:
+            self.subscribe(namespace)
+        optimizer, monitor, runner = (
+            node.count_publishers(self.absolute(topic)) > 0
+            for topic in ("optimizer_state", "safety_heartbeat", "runner_status")
+        )
+        self._values.append(Publishers(namespace, optimizer, monitor, runner, tuple(spaces)))
 
-    def _name(self, name: str) -> str:
-        return f"{(self._namespace or '/').rstrip('/')}/{name}"
-
-    def _subscribe(self, namespace: str) -> None:
-        for destroy, thing in self._made:
-            destroy(thing)
-        for call in self._open:
-            self._values.append(Answer(call.button, False, "another namespace was chosen"))
-        self._made, self._clients, self._open, self._namespace = [], {}, [], namespace
-        node, name = self._node, self._name
-        # A function of ours that appends, for each topic: the values wait in a deque until Qt's timer takes them.
-        for topic, kind, translate, profile in (
-            ("optimizer_state", msg.OptimizerState, state_of, qos.LATCHED),
-            ("proposal", msg.Proposal, proposed_of, qos.HISTORY),
-            ("safety_verdict", msg.SafetyVerdict, verdict_of, qos.HISTORY),
-            ("safety_heartbeat", msg.SafetyHeartbeat, heartbeat_of, qos.HEARTBEAT),
-            ("episode_return", msg.EpisodeReturn, episode_of, qos.HISTORY),
-            ("runner_status", msg.RunnerStatus, status_of, qos.LATCHED),
-        ):
-            made = node.create_subscription(kind, name(topic), partial(self._on_message, translate), profile)
-            self._made.append((node.destroy_subscription, made))
-        for service in TRIGGERS:
-            self._clients[service] = node.create_client(Trigger, name(service))
-        review = node.create_client(srv.ReviewProposal, name("review_proposal"))
+    def subscribe(self, namespace: str) -> None:
+        super().subscribe(namespace)
+        node = self.node
+        for call in self._calls:
+            self._values.append(Reply(call.button, False, "another namespace was chosen"))
+        for client in {id(client): client for client in self._clients.values()}.values():
+            node.destroy_client(client)
+        review = node.create_client(ReviewProposal, self.absolute("review_proposal"))
+        self._clients = {name: node.create_client(Trigger, self.absolute(name)) for name in TRIGGERS}
         self._clients |= dict.fromkeys(REVIEWS, review)
-        self._made += [(node.destroy_client, client) for client in {id(c): c for c in self._clients.values()}.values()]
-
-    def _on_message(self, translate: Any, message: Any) -> None:
-        self._values.append(translate(message))
+        self._calls = []
 
     def _begin(self, button: str, proposal_id: int, theta_hash: str) -> None:
-        client = self._clients.get(button)
-        if client is None:
-            self._values.append(Answer(button, False, "not connected yet", proposal_id))
-            return
         request: Any = Trigger.Request()
         if button in REVIEWS:
-            request = srv.ReviewProposal.Request(
+            request = ReviewProposal.Request(
                 proposal_id=proposal_id, theta_hash=theta_hash, approve=button == "approve", comment="from the monitor"
             )
-        self._open.append(_Call(button, client, request, time.monotonic() + TIMEOUT))
+        self._calls.append(_Call(button, self._clients[button], request, time.monotonic() + TIMEOUT))
 
     def _advance(self) -> None:
         """Send what can be sent, hand on what was answered, give up on what is overdue."""
-        for call in list(self._open):
+        for call in list(self._calls):
             if call.future is None and call.client.service_is_ready():
                 call.future = call.client.call_async(call.request)
                 call.future.add_done_callback(lambda _: self._rouse())
@@ -204,46 +138,12 @@ class RosClient:
                 answer = call.future.result()
                 success = answer.accepted if call.button in REVIEWS else answer.success
                 message = answer.reason if call.button in REVIEWS else answer.message
-                self._values.append(Answer(call.button, success, message))
+                self._values.append(Reply(call.button, success, message))
             elif time.monotonic() > call.deadline:
                 if call.future is not None:
                     call.client.remove_pending_request(call.future)
                 whom = "was not answered" if call.future is not None else "is offered by nobody"
-                self._values.append(Answer(call.button, False, f"{call.client.srv_name} {whom} within {TIMEOUT:g} s"))
+                self._values.append(Reply(call.button, False, f"{call.client.srv_name} {whom} within {TIMEOUT:g} s"))
             else:
                 continue
-            self._open.remove(call)
-
-
-# -- messages -> values -------------------------------------------------------------------------------
-
-
-def state_of(m: msg.OptimizerState) -> State:
-    return State(
-        m.experiment, m.experiment_uid, m.task, m.method, STATES.get(m.state, f"code {m.state}"), m.message,
-        m.completed, m.budget, m.pending, m.best_id, m.best_mean, m.average_return, m.gamma_effective, m.coverage,
-    )  # fmt: skip
-
-
-def proposed_of(m: msg.Proposal) -> Proposed:
-    return Proposed(
-        m.experiment_uid, m.id, m.theta_hash, m.kind, m.reason, m.mean, m.sigma, m.worst_case,
-        m.gamma,
-    )  # fmt: skip
-
-
-def verdict_of(m: msg.SafetyVerdict) -> Verdict:
-    return convert.from_message(m, Verdict)
-
-
-def episode_of(m: msg.EpisodeReturn) -> Episode:
-    return convert.from_message(m, Episode)
-
-
-def heartbeat_of(m: msg.SafetyHeartbeat) -> Heartbeat:
-    return Heartbeat(m.monitor_uid, m.experiment_uid, m.armed, m.reason, m.coverage)
-
-
-def status_of(m: msg.RunnerStatus) -> Status:
-    state = RUNNER_STATES.get(m.state, f"code {m.state}")
-    return Status(m.runner, state, m.message, m.proposal_id, m.episode_time)
+            self._calls.remove(call)

@@ -10,8 +10,8 @@ import numpy as np
 from crbo_ros.errors import MissingDependency
 from crbo_ros.rqt.qt import QtWidgets
 from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
-from crbo_ros.view.model import Series
-from crbo_ros.view.scale import readable_range
+from crbo_ros.view.run_view import Array, Curve, Series
+from crbo_ros.view.scale import visible, x_range, y_range
 
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
 MANY = 300  # episodes from which on strokes between bounds and returns would cover everything
@@ -29,35 +29,16 @@ def make_plots() -> QtWidgets.QWidget:
         raise MissingDependency("the plots need pyqtgraph (apt install python3-pyqtgraph) or matplotlib") from None
 
 
-def y_range(series: Series) -> tuple[float, float] | None:
-    """The returns with some room, and as much of the bounds as leaves them readable."""
-    returns = np.concatenate([series.points["completed"][1], series.points["terminated"][1]])
-    return readable_range(returns, np.concatenate([series.bounds[1], series.points["vetoed"][1]]))
-
-
-def x_range(series: Series) -> tuple[float, float]:
-    """From the first proposal to the newest."""
-    newest = max((float(x[-1]) for x in (series.best[0], series.gamma[0]) if len(x)), default=0.0)
-    room = 0.02 * newest + 0.5
-    return -room, newest + room
-
-
-def visible(points: tuple[Any, Any], limits: tuple[float, float] | None) -> tuple[Any, Any]:
-    """Vetoes whose bound lies below the picture, or is not known, are drawn on its lower edge."""
-    bottom = limits[0] + 0.02 * (limits[1] - limits[0]) if limits else 0.0
-    return points[0], np.maximum(np.nan_to_num(points[1], nan=bottom, neginf=bottom), bottom if limits else -np.inf)
-
-
-def broken(ids: Any, low: Any, high: Any) -> tuple[Any, Any]:
+def broken(ids: Array, low: Array, high: Array) -> Curve:
     """Vertical strokes as one line with gaps: x and y with NaN between the strokes. None where they would be a blot."""
     if len(ids) > MANY:
-        return [], []
+        return ids[:0], ids[:0]
     gap = np.full(len(ids), math.nan)
     return np.column_stack([ids, ids, gap]).ravel(), np.column_stack([low, high, gap]).ravel()
 
 
-class PyqtgraphPlots(QtWidgets.QWidget):
-    """Returns above, coverage and gamma below; one item for each curve, whose data are replaced."""
+class PyqtgraphPlots(QtWidgets.QWidget):  # type: ignore[misc]
+    """Returns above, coverage and gamma below; one item for each curve. Points are appended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,34 +67,43 @@ class PyqtgraphPlots(QtWidgets.QWidget):
                 axis.setStyle(autoExpandTextSpace=False, autoReduceTextSpace=False)
         self._follows = True
         self.returns.getViewBox().sigRangeChangedManually.connect(self._on_zoom)
-        self._make_items(pyqtgraph.mkPen)
+        self._make_items(pyqtgraph)
 
-    def _make_items(self, pen: Any) -> None:
-        plot = self.returns.plot
-        self._strokes = plot(pen=pen("#C4C4C4"), connect="finite")
-        item = plot(pen=None, symbol="t1", symbolSize=4, symbolPen=None, symbolBrush=BOUND, name="bound")
-        self._bounds = _dressed(item, "t1", BOUND, None)
-        self._best = plot(pen=pen(BEST, width=2), name="best so far")
-        self._average = plot(pen=pen(AVERAGE, width=2), name="average")
+    def _make_items(self, pyqtgraph: Any) -> None:
+        pen = pyqtgraph.mkPen
+
+        def line(plot: Any, name: str | None = None, **style: Any) -> Any:
+            item = pyqtgraph.PlotCurveItem(name=name, **style)
+            plot.addItem(item)
+            return item
+
+        def scatter(name: str, **style: Any) -> Any:
+            item = pyqtgraph.ScatterPlotItem(name=name, **style)
+            self.returns.addItem(item)
+            return item
+
+        self._strokes = line(self.returns, pen=pen("#C4C4C4"), connect="finite")
+        self._bounds = scatter("bound", symbol="t1", size=4, pen=None, brush=BOUND)
+        self._best = line(self.returns, "best so far", pen=pen(BEST, width=2))
+        self._average = line(self.returns, "average", pen=pen(AVERAGE, width=2))
         self.points = {}
         for outcome, marker in MARKERS.items():
             color = OUTCOME_COLORS[outcome]
             outline = pen(color, width=1 if marker == "o" else 2)
-            item = plot(pen=None, symbol=marker, symbolSize=8, symbolBrush=color, symbolPen=outline, name=outcome)
-            self.points[outcome] = _dressed(item, marker, color, outline)
-        self._coverage = self.caution.plot(pen=pen(COVERAGE, width=2))
-        self._gamma = self.caution.plot(pen=pen(GAMMA, width=2))
+            self.points[outcome] = scatter(outcome, symbol=marker, size=8, pen=outline, brush=color)
+        self._coverage = line(self.caution, pen=pen(COVERAGE, width=2))
+        self._gamma = line(self.caution, pen=pen(GAMMA, width=2))
 
     def show_series(self, series: Series) -> None:
         self._strokes.setData(*broken(*series.bounds))
-        self._bounds.setData(*series.bounds[:2])
         self._best.setData(*steps(*series.best))
-        self._average.setData(*series.average)
-        self._coverage.setData(*series.coverage)
+        self._average.setData(*thinned(*series.average))
+        self._coverage.setData(*thinned(*series.coverage))
         self._gamma.setData(*steps(*series.gamma))
         limits = y_range(series)
+        _append(self._bounds, *series.bounds[:2])
         for outcome, item in self.points.items():
-            item.setData(*visible(series.points[outcome], limits))
+            _append(item, *visible(series.points[outcome], limits))
         view = self.returns.getViewBox()
         if any(view.autoRangeEnabled()):  # at first, and after a click on the plot's "A"
             self._follows = True
@@ -126,15 +116,24 @@ class PyqtgraphPlots(QtWidgets.QWidget):
         self._follows = False  # leave a reader who has zoomed alone
 
 
-def _dressed(item: Any, symbol: str, brush: str, pen: Any) -> Any:
-    """pyqtgraph's legend asks the scatter how it looks, which knows nothing before it has data."""
-    item.scatter.setSymbol(symbol)
-    item.scatter.setBrush(brush)
-    item.scatter.setPen(pen)
-    return item
+def _append(item: Any, x: Array, y: Array) -> None:
+    """Show these points; of those that are shown already none is made again."""
+    old_x, old_y = item.getData()
+    known = len(old_x)
+    if len(x) >= known and np.array_equal(x[:known], old_x) and np.array_equal(y[:known], old_y):
+        if len(x) > known:
+            item.addPoints(x=x[known:], y=y[known:])
+    else:
+        item.setData(x=x, y=y)
 
 
-def steps(x: Any, y: Any) -> tuple[Any, Any]:
+def thinned(x: Array, y: Array) -> Curve:
+    """At most MANY to twice as many points of a smooth curve, the newest among them."""
+    every = max(1, len(x) // MANY)
+    return x[::-every][::-1], y[::-every][::-1]
+
+
+def steps(x: Array, y: Array) -> Curve:
     """The corners of a staircase through the points; a level stretch is one stroke, however many points lie on it."""
     if len(x) > 2:
         keep = np.r_[True, np.diff(y) != 0.0]
@@ -143,7 +142,7 @@ def steps(x: Any, y: Any) -> tuple[Any, Any]:
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-class MatplotlibPlots(QtWidgets.QWidget):
+class MatplotlibPlots(QtWidgets.QWidget):  # type: ignore[misc]
     """The same with matplotlib; slower, but on every ROS machine."""
 
     def __init__(self) -> None:
@@ -151,9 +150,9 @@ class MatplotlibPlots(QtWidgets.QWidget):
         from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.0, 5.0))
+        figure: Any = Figure(figsize=(6.0, 5.0))
         figure.subplots_adjust(left=0.11, right=0.98, top=0.98, bottom=0.09, hspace=0.08)
-        self.canvas = FigureCanvasQTAgg(figure)
+        self.canvas: Any = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
         layout = QtWidgets.QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.canvas)
@@ -176,7 +175,7 @@ class MatplotlibPlots(QtWidgets.QWidget):
             for outcome, marker in MARKERS.items()
         }
         (self._coverage,) = self.caution.plot([], [], color=COVERAGE, label="coverage of the bound")
-        (self._gamma,) = self.caution.plot([], [], color=GAMMA, drawstyle="steps-post", label="gamma in force")
+        (self._gamma,) = self.caution.plot([], [], color=GAMMA, drawstyle="steps-post", label="gamma")
 
     def show_series(self, series: Series) -> None:
         self._strokes.set_data(*broken(*series.bounds))

@@ -10,8 +10,8 @@ from crbo_ros.rqt.client import RosClient
 from crbo_ros.rqt.widget import MonitorWidget
 
 
-class CrboMonitor(Plugin):
-    """Candidate by rqt through plugin.xml."""
+class CrboMonitor(Plugin):  # type: ignore[misc]
+    """Found by rqt through plugin.xml."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)

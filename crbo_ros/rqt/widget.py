@@ -1,21 +1,23 @@
-"""The monitor's widget: plots, the current proposal with its verdict, buttons, a table of episodes.
+"""The window's widget: plots, the current proposal with its verdict, buttons, a table of episodes.
 
-Ten times a second it takes what the client has collected, and redraws what changed. It never waits for ROS.
+Ten times a second it records what the client has collected, and redraws what changed. It never waits for ROS.
 """
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections.abc import Callable
 from typing import Any
 
 from crbo_ros.rqt.plots import make_plots
 from crbo_ros.rqt.qt import Qt, QtCore, QtGui, QtWidgets
-from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.model import MonitorModel, Row, number
+from crbo_ros.view.colors import ALARM, ATTENTION, GOOD, NEUTRAL, OUTCOME_COLORS
+from crbo_ros.view.live import LiveView
+from crbo_ros.view.numbers import number
+from crbo_ros.view.run_view import Row, RunView
 
 PERIOD = 100  # ms
-GREEN, RED, AMBER, GREY = "#1B7F4B", "#C2185B", "#B26A00", "#666666"
 BUTTONS = {
     "stop": ("STOP", "the safety monitor holds everything; a rollout under way is stopped"),
     "rearm": ("Re-arm", "let things move again after a stop"),
@@ -25,78 +27,65 @@ BUTTONS = {
     "reject": ("Reject", "veto the waiting proposal"),
 }
 
-# Enumerations as numbers and brushes ready made: Qt asks for these some 800 times whenever the table is painted.
-DISPLAY, FOREGROUND = int(Qt.ItemDataRole.DisplayRole), int(Qt.ItemDataRole.ForegroundRole)
-ALIGNMENT, TOOL_TIP = int(Qt.ItemDataRole.TextAlignmentRole), int(Qt.ItemDataRole.ToolTipRole)
-RIGHT = int(Qt.AlignmentFlag.AlignRight) | int(Qt.AlignmentFlag.AlignVCenter)
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 BRUSHES = {outcome: QtGui.QBrush(QtGui.QColor(color)) for outcome, color in OUTCOME_COLORS.items()}
 
 
-class EpisodeTable(QtCore.QAbstractTableModel):
-    """The rows of the model, made into text only where they are seen."""
+class EpisodeTable(QtGui.QStandardItemModel):  # type: ignore[misc]
+    """A run's rows. Qt's own items, each made once: asking Python for some 1,600 things at every painting is dear."""
 
     COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
         ("id", lambda row: str(row.id)),
-        ("kind", lambda row: row.proposal.kind if row.proposal else ""),
+        ("kind", lambda row: row.kind),
         ("outcome", lambda row: row.outcome),
         ("return", lambda row: number(row.value)),
         ("bound", lambda row: number(row.bound)),
-        ("reason", lambda row: row.reason),
+        ("reason", lambda row: row.remark),
     )
+    NUMBERS = ("id", "return", "bound")
 
     def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[Row] = []
+        super().__init__(0, len(self.COLUMNS))
+        self.setHorizontalHeaderLabels([name for name, _ in self.COLUMNS])
+        self._run: RunView | None = None
+        self._shown = 0  # of the run's changes
+        self._ids: list[int] = []
 
-    def show_rows(self, rows: list[Row]) -> None:
-        """Rows are only ever appended within an experiment; what is already there may have changed."""
-        old, new = len(self.rows), len(rows)
-        if new < old:
-            self.beginResetModel()
-            self.rows = rows
-            self.endResetModel()
-            return
-        if new > old:
-            self.beginInsertRows(QtCore.QModelIndex(), old, new - 1)
-        self.rows = rows
-        if new > old:
-            self.endInsertRows()
-        if new:
-            self.dataChanged.emit(self.index(0, 0), self.index(new - 1, len(self.COLUMNS) - 1))
+    def show_run(self, run: RunView) -> None:
+        """Add the rows that are new, and write those again that have changed."""
+        if run is not self._run:
+            self.removeRows(0, len(self._ids))
+            self._run, self._shown, self._ids = run, 0, []
+        changed, self._shown = dict.fromkeys(run.changes[self._shown :]), len(run.changes)
+        for id in changed:
+            at = bisect.bisect_left(self._ids, id)
+            if self._ids[at : at + 1] != [id]:
+                self._ids.insert(at, id)
+                self.insertRow(at, [self._item(name) for name, _ in self.COLUMNS])
+            row = run.row(id)
+            for column, (_, text) in enumerate(self.COLUMNS):
+                item = self.item(at, column)
+                item.setText(text(row))
+                item.setForeground(BRUSHES.get(row.outcome, BRUSHES["pending"]))
+                item.setToolTip(row.remark)
 
-    def rowCount(self, parent: Any = None) -> int:
-        return len(self.rows)
-
-    def columnCount(self, parent: Any = None) -> int:
-        return len(self.COLUMNS)
-
-    def data(self, index: Any, role: int = 0) -> Any:
-        if role == DISPLAY:
-            return self.COLUMNS[index.column()][1](self.rows[index.row()])
-        if role == FOREGROUND:
-            return BRUSHES.get(self.rows[index.row()].outcome)
-        if role == ALIGNMENT and index.column() in (0, 3, 4):
-            return RIGHT
-        if role == TOOL_TIP:
-            return self.rows[index.row()].reason
-        return None
-
-    def headerData(self, section: int, orientation: Any, role: int = 0) -> Any:
-        if role == DISPLAY and orientation == Qt.Orientation.Horizontal:
-            return self.COLUMNS[section][0]
-        return None
+    def _item(self, name: str) -> QtGui.QStandardItem:
+        item = QtGui.QStandardItem()
+        if name in self.NUMBERS:
+            item.setTextAlignment(RIGHT)
+        return item
 
 
-class MonitorWidget(QtWidgets.QWidget):
+class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
     """See the module's docstring. `client` has poll(), call(button, proposal_id, theta_hash), set_namespace(text)."""
 
     def __init__(self, client: Any, namespace: str = "") -> None:
         super().__init__()
-        self.client, self.model = client, MonitorModel()
+        self.client, self.view = client, LiveView()
         self.setObjectName("CrboMonitor")
         self.setWindowTitle("CRBO Monitor")
         self.update_seconds = 0.0  # of the last refresh, for tests and curious people
-        self._drawn = -1
+        self._drawn: tuple[RunView, int] | None = None
         self._build(namespace)
         self._timer = QtCore.QTimer(self)
         self._timer.timeout.connect(self.refresh)
@@ -106,8 +95,8 @@ class MonitorWidget(QtWidgets.QWidget):
     # -- building -----------------------------------------------------------------------------------
 
     def _build(self, namespace: str) -> None:
-        self.figures = QtWidgets.QLabel()
-        self.figures.setStyleSheet("font-weight: bold")
+        self.metrics = QtWidgets.QLabel()
+        self.metrics.setStyleSheet("font-weight: bold")
         self.plots = make_plots()
         side = QtWidgets.QWidget()
         column = QtWidgets.QVBoxLayout(side)
@@ -125,7 +114,7 @@ class MonitorWidget(QtWidgets.QWidget):
         splitter.setStretchFactor(1, 2)
         splitter.setSizes([660, 440])
         outer = QtWidgets.QVBoxLayout(self)
-        outer.addWidget(self.figures)
+        outer.addWidget(self.metrics)
         outer.addWidget(splitter, 1)
 
     def _build_graph(self, namespace: str) -> QtWidgets.QWidget:
@@ -168,7 +157,7 @@ class MonitorWidget(QtWidgets.QWidget):
             self.buttons[name] = button
             grid.addWidget(button, i // 2, i % 2)
         self.buttons["stop"].setStyleSheet(
-            f"QPushButton:enabled {{ background: {RED}; color: white; font-weight: bold; padding: 6px }}"
+            f"QPushButton:enabled {{ background: {ALARM}; color: white; font-weight: bold; padding: 6px }}"
         )
         return grid
 
@@ -179,6 +168,7 @@ class MonitorWidget(QtWidgets.QWidget):
         self.episodes = EpisodeTable()
         self.table = QtWidgets.QTableView()
         self.table.setModel(self.episodes)
+        self.table.setEditTriggers(QtWidgets.QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(20)
         self.table.horizontalHeader().setStretchLastSection(True)
@@ -203,16 +193,16 @@ class MonitorWidget(QtWidgets.QWidget):
 
     def click(self, name: str) -> None:
         """Do what a button says; the answer comes with a later refresh."""
-        waiting = self.model.waiting()
+        waiting = self.view.waiting()
         if name in ("approve", "reject"):
             if not waiting or waiting[0].verdict is None:
                 return
             hash = waiting[0].verdict.theta_hash
             self.client.call(name, waiting[0].id, hash)
-            self.model.asked(name, hash)
+            self.view.asked(name, hash)
         else:
             self.client.call(name)
-            self.model.asked(name)
+            self.view.asked(name)
         self._show_words()
 
     def _choose_namespace(self, *_: object) -> None:
@@ -224,52 +214,53 @@ class MonitorWidget(QtWidgets.QWidget):
         """Watch another namespace."""
         self._chosen = text
         self.namespace.setEditText(text)
-        self.model.clear()
+        self.view.clear()
         self.client.poll()
         self.client.set_namespace(text)
-        self._drawn = -1
+        self._drawn = None
         self.refresh()
 
     # -- showing ------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Take in what has arrived and show it."""
+        """Record what has arrived and show it."""
         start = time.perf_counter()
-        self.model.take(self.client.poll())
+        self.view.record(self.client.poll())
         self._show_words()
-        if self.model.version != self._drawn:
-            self._drawn = self.model.version
-            self.plots.show_series(self.model.series())
-            self.episodes.show_rows(self.model.rows)
+        run = self.view.run
+        if (run, len(run.changes)) != self._drawn:
+            self._drawn = (run, len(run.changes))
+            self.plots.show_series(run.series())
+            self.episodes.show_run(run)
             self.update_seconds = time.perf_counter() - start
 
     def _show_words(self) -> None:
-        model = self.model
-        _set(self.figures, model.figures_text() or "waiting for an optimizer ...")
-        state = model.state.state if model.optimizer_alive and model.state else ""
-        _set(self.states["optimizer"], model.optimizer_text(), {"running": GREEN, "error": RED}.get(state, AMBER))
-        _set(self.states["monitor"], model.monitor_text(), GREEN if model.armed else RED)
-        runners = {status.state for status in model.live_runners()}
-        alarm = RED if runners & {"held", "error"} else GREEN if "running" in runners else GREY
-        _set(self.states["runner"], model.runner_text(), alarm)
-        _set(self.proposal, model.proposal_text())
-        status, sentence = model.verdict_text()
-        colors = {"approved": GREEN, "vetoed": OUTCOME_COLORS["vetoed"], "waiting": AMBER}
-        _set(self.verdict, sentence, colors.get(status, GREY))
-        _set(self.message, model.message, GREY)
-        for name, on in model.buttons().items():
+        view = self.view
+        _set(self.metrics, view.metrics_text() or "waiting for an optimizer ...")
+        state = view.state.state if view.optimizer_alive and view.state else ""
+        _set(self.states["optimizer"], view.optimizer_text(), {"running": GOOD, "error": ALARM}.get(state, ATTENTION))
+        _set(self.states["monitor"], view.monitor_text(), GOOD if view.armed else ALARM)
+        runners = {status.state for status in view.live_runners()}
+        alarm = ALARM if runners & {"held", "error"} else GOOD if runners & {"preparing", "running"} else NEUTRAL
+        _set(self.states["runner"], view.runner_text(), alarm)
+        _set(self.proposal, view.proposal_text())
+        status, sentence = view.verdict_text()
+        colors = {"approved": GOOD, "vetoed": OUTCOME_COLORS["vetoed"], "waiting": ATTENTION}
+        _set(self.verdict, sentence, colors.get(status, NEUTRAL))
+        _set(self.message, view.message, NEUTRAL)
+        for name, on in view.buttons().items():
             if self.buttons[name].isEnabled() != on:
                 self.buttons[name].setEnabled(on)
         self._show_namespaces()
 
     def _show_namespaces(self) -> None:
-        presence = self.model.presence
-        here = presence.namespace if presence.namespace else "..."
+        publishers = self.view.publishers
+        here = publishers.namespace if publishers.namespace else "..."
         self.namespace.lineEdit().setPlaceholderText(f"automatic ({here})")
         listed = [self.namespace.itemText(i) for i in range(self.namespace.count())]
-        if listed != ["", *presence.namespaces] and not self.namespace.lineEdit().hasFocus():
+        if listed != ["", *publishers.namespaces] and not self.namespace.lineEdit().hasFocus():
             self.namespace.clear()
-            self.namespace.addItems(["", *presence.namespaces])
+            self.namespace.addItems(["", *publishers.namespaces])
             self.namespace.setEditText(self._chosen)
 
     def shutdown(self) -> None:

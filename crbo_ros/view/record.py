@@ -1,4 +1,4 @@
-"""An experiment's store as a value: every proposal with its verdict and its end, and the figures drawn from them.
+"""An experiment's store as a RunView: every proposal with its verdicts and its end.
 
 Reading never changes the experiment, and works while an optimizer is writing to it.
 """
@@ -11,20 +11,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from crbo_ros.core.space import Space
-from crbo_ros.core.trial import Best, Proposal, TrialStatus
+from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
-from crbo_ros.protocol.records import VETOED, Episode
+from crbo_ros.protocol.records import Offer, Verdict
+from crbo_ros.protocol.replay import apply
 from crbo_ros.protocol.store import ExperimentStore, load_state
-
-Array = NDArray[np.float64]
+from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
 HOME = "experiments"  # where names are looked up, below the current folder
@@ -59,136 +55,38 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
             store.close()
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One proposal and what became of it."""
-
-    proposal: Proposal
-    runner: str
-    created: float
-    end: TrialStatus
-    end_reason: str
-    report: dict[str, Any]  # the method's figures when it was made
-    episode: Episode | None = None
-    verdicts: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def id(self) -> int:
-        return self.proposal.id
-
-    @property
-    def outcome(self) -> str:
-        """completed | terminated | vetoed | stopped | failed | expired | pending."""
-        return self.episode.outcome if self.episode else self.end.value
-
-    @property
-    def value(self) -> float:
-        return self.episode.value if self.episode and self.episode.counts else math.nan
-
-    @property
-    def verdict(self) -> dict[str, Any] | None:
-        """The decision it ran (or did not run) under, or the newest one."""
-        if self.episode:
-            for verdict in self.verdicts:
-                if verdict["verdict_id"] == self.episode.verdict_id:
-                    return verdict
-        return self.verdicts[-1] if self.verdicts else None
-
-    @property
-    def bound(self) -> float:
-        """The safety monitor's lower bound on the return; the optimizer's own where the monitor gave none."""
-        if self.episode and math.isfinite(self.episode.predicted_worst_case):
-            return self.episode.predicted_worst_case
-        if self.verdict and self.verdict["worst_case"] is not None:
-            return float(self.verdict["worst_case"])
-        return self.proposal.worst_case
-
-    @property
-    def reason(self) -> str:
-        return self.end_reason or (self.episode.reason if self.episode else "")
-
-
-@dataclass(frozen=True)
-class Record:
-    """A whole experiment. `experiment` is None in a store that nothing was written to yet."""
-
-    path: Path
-    experiment: dict[str, Any] | None
-    entries: list[Entry] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)  # proposal ids in the order in which their ends were taken in
-    finished: str = ""
-    best: Best | None = None
-    best_source: str = ""  # "posterior mean" or "best observed"
-
-    @property
-    def counted(self) -> list[Entry]:
-        """The entries with a return, in the order in which these came."""
-        by_id = {entry.id: entry for entry in self.entries}
-        return [by_id[id] for id in self.order if math.isfinite(by_id[id].value)]
-
-    @property
-    def returns(self) -> Array:
-        return np.array([entry.value for entry in self.counted], dtype=np.float64)
-
-    @property
-    def vetoes(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.outcome == VETOED]
-
-    @property
-    def name(self) -> str:
-        return str(self.experiment["name"]) if self.experiment else self.path.parent.name
-
-    @property
-    def space(self) -> Space | None:
-        row = self.experiment
-        return Space(row["lower"], row["upper"], log=row["log_scale"]) if row else None
-
-    def count(self, outcome: str) -> int:
-        return sum(entry.outcome == outcome for entry in self.entries)
-
-    def coverage(self) -> tuple[Array, Array]:
-        """(proposal ids, share of the bounds up to there that held), for returns that had a finite bound."""
-        bounded = [entry for entry in self.counted if math.isfinite(entry.bound)]
-        held = np.array([entry.value >= entry.bound for entry in bounded], dtype=np.float64)
-        return np.array([e.id for e in bounded], float), np.cumsum(held) / np.arange(1, len(held) + 1)
-
-    def figure(self, key: str) -> tuple[Array, Array]:
-        """(proposal ids, values) of one of the method's figures, where it is a finite number."""
-        found = [
-            (entry.id, float(value))
-            for entry in self.entries
-            if isinstance(value := entry.report.get(key), (int, float)) and math.isfinite(value)
-        ]
-        pairs = np.array(found, dtype=np.float64).reshape(len(found), 2)
-        return pairs[:, 0], pairs[:, 1]
-
-
-def read_record(path: Path) -> Record:
+def read_run(path: Path) -> RunView:
     """Everything in a store. The recommended policy is the method's own, or else the best observed one."""
     with open_store(path) as store:
-        row = store.experiment()
-        if row is None:
-            return Record(path, None)
-        episodes = store.episodes()
-        by_proposal = {episode.proposal_id: episode for episode in episodes}
-        verdicts: dict[int, list[dict[str, Any]]] = {}
+        facts = store.experiment()
+        run = RunView(path, facts)
+        if facts is None:
+            return run
+        about = {"experiment": facts["name"], "experiment_uid": facts["uid"], "problem": facts.get("problem", "")}
+        for stored in store.proposals():
+            row = run.row(stored.proposal.id)
+            row.status, row.status_reason = stored.end, stored.end_reason
+            row.runner, row.metrics = stored.runner, stored.report
+            run.record(Offer.of(stored.proposal, **about, stamp=stored.created))
         for verdict in store.verdicts():
-            verdicts.setdefault(verdict["proposal_id"], []).append(verdict)
-        entries = [
-            Entry(
-                p.proposal, p.runner, p.created, p.end, p.end_reason, p.report,
-                by_proposal.get(p.proposal.id), tuple(verdicts.get(p.proposal.id, ())),
-            )
-            for p in store.proposals()
-        ]  # fmt: skip
-        best, source = _best(store, row, entries)
-        order = [episode.proposal_id for episode in episodes]
-        return Record(path, row, entries, order, store.flag("finished"), best, source)
+            run.record(_verdict(verdict, facts["uid"], run))
+        for episode in store.episodes():
+            run.record(episode)
+        run.finished = store.flag("finished")
+        run.best, run.best_source = _best(store, facts, run)
+        return run
 
 
-def _best(store: ExperimentStore, row: dict[str, Any], entries: list[Entry]) -> tuple[Best | None, str]:
-    counted = [entry for entry in entries if math.isfinite(entry.value)]
-    if not counted:
+def _verdict(stored: dict[str, Any], uid: str, run: RunView) -> Verdict:
+    """A stored verdict; what is not stored (nonce, proof, validity) is left out."""
+    known = {name: value for name, value in stored.items() if value is not None}
+    proposal = run.row(stored["proposal_id"]).proposal
+    return Verdict(experiment_uid=uid, theta_hash=proposal.theta_hash if proposal else "", **known)
+
+
+def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Best | None, str]:
+    observed = [row.episode for row in run.counted if row.episode]
+    if not observed:
         return None, ""
     try:
         best = _replayed(store, row).best()
@@ -196,8 +94,8 @@ def _best(store: ExperimentStore, row: dict[str, Any], entries: list[Entry]) -> 
             return best, "posterior mean" if math.isfinite(best.sigma) else "best observed"
     except Exception:  # a method of another package, or settings of another version: the record itself still stands
         pass
-    top = max(counted, key=lambda entry: entry.value)
-    return Best(top.id, top.proposal.theta, math.nan, math.nan, top.value), "best observed"
+    top = max(observed, key=lambda episode: episode.value)
+    return Best(top.proposal_id, top.theta, math.nan, math.nan, top.value), "best observed"
 
 
 def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
@@ -209,9 +107,6 @@ def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     blob, events = store.resume_point()
     if blob is not None:
         method.restore(load_state(blob))
-    for _, verb, arguments in events:
-        if verb == "configure":
-            method.configure(**arguments[0])
-        else:
-            getattr(method, verb)(*arguments)
+    for event in events:
+        apply(method, event.verb, event.arguments)
     return method

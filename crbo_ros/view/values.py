@@ -1,11 +1,18 @@
-"""What reaches the monitor, as plain values: the parts of the messages that it shows."""
+"""What a view records beside Offer, Verdict and Episode, and the topics that all of it comes from.
+
+Fields have the names of the messages' fields, and words stand for their constants.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-NAN = math.nan
+from crbo_ros.core.trial import NAN
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
+
+# Words with the numbers of msg/OptimizerState and msg/RunnerStatus.
+STATES = {"running": 1, "paused": 2, "finished": 3, "exhausted": 4, "error": 5}
+RUNNER_STATES = {"idle": 0, "waiting": 1, "running": 2, "held": 3, "done": 4, "error": 5, "preparing": 6}
 
 
 @dataclass(frozen=True)
@@ -16,35 +23,38 @@ class State:
     experiment_uid: str
     task: str
     method: str
-    state: str  # running | paused | finished | exhausted | error
+    state: str  # one of STATES
     message: str = ""
+    dim: int = 0
     completed: int = 0
     budget: int = 0
     pending: int = 0
+    vetoed: int = 0
+    failed: int = 0
+    expired: int = 0
+    last_return: float = NAN
+    average_return: float = NAN
     best_id: int = -1
     best_mean: float = NAN
-    average_return: float = NAN
-    gamma_effective: float = NAN
-    coverage: float = NAN
-
-
-@dataclass(frozen=True)
-class Proposed:
-    """A proposal, from msg/Proposal (theta itself is not shown, its hash is handed back with a review)."""
-
-    experiment_uid: str
-    id: int
-    theta_hash: str
-    kind: str
-    reason: str = ""
-    mean: float = NAN
-    sigma: float = NAN
-    worst_case: float = NAN
+    best_observed: float = NAN
+    start_return: float = NAN
     gamma: float = NAN
+    gamma_effective: float = NAN
+    r0: float = NAN
+    lengthscale: float = NAN
+    signal_variance: float = NAN
+    noise_variance: float = NAN
+    lipschitz: float = NAN
+    lipschitz_paper: float = NAN
+    coverage: float = NAN
+    propose_seconds: float = NAN
+    stamp: float = 0.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
+    """The safety monitor, from msg/SafetyHeartbeat."""
+
     monitor_uid: str
     experiment_uid: str
     armed: bool
@@ -57,14 +67,15 @@ class Status:
     """A runner, from msg/RunnerStatus."""
 
     runner: str
-    state: str  # idle | waiting | running | held | done | error
+    state: str  # one of RUNNER_STATES
     message: str = ""
     proposal_id: int = -1
     episode_time: float = 0.0
+    interrupted: int = 0
 
 
 @dataclass(frozen=True)
-class Presence:
+class Publishers:
     """Who publishes in the namespace at this moment, and which namespaces there are."""
 
     namespace: str
@@ -75,10 +86,27 @@ class Presence:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a service said to one of the buttons."""
 
     button: str
     success: bool
     message: str
-    proposal_id: int = -1
+
+
+# topic: (message of crbo_ros, value)
+TOPICS: dict[str, tuple[str, type]] = {
+    "optimizer_state": ("OptimizerState", State),
+    "proposal": ("Proposal", Offer),
+    "safety_verdict": ("SafetyVerdict", Verdict),
+    "safety_heartbeat": ("SafetyHeartbeat", Heartbeat),
+    "episode_return": ("EpisodeReturn", Episode),
+    "runner_status": ("RunnerStatus", Status),
+}
+# The fields of each value that are words, with their numbers.
+CODES: dict[type, dict[str, dict[str, int]]] = {
+    State: {"state": STATES},
+    Status: {"state": RUNNER_STATES},
+    Verdict: {"status": VERDICTS},
+    Episode: {"outcome": OUTCOMES},
+}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.bench import problems, sweep, tables
-from crbo_ros.bench.problems import Episode, Problem
+from crbo_ros.bench.problems import Problem, Rollout
 from crbo_ros.bench.sweep import Run
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
@@ -27,8 +27,8 @@ def bowl(monkeypatch):
 
         def rollout(theta, rng):
             if theta[1] > 0.6:
-                return Episode(math.nan, "failed", "too far")
-            return Episode(1.0 - float(np.sum((theta - 0.3) ** 2)) + 1e-3 * rng.standard_normal(), "completed")
+                return Rollout(math.nan, "failed", "too far")
+            return Rollout(1.0 - float(np.sum((theta - 0.3) ** 2)) + 1e-3 * rng.standard_normal(), "completed")
 
         yield Problem(name, Space([0.0, 0.0], [1.0, 1.0]), np.array([0.5, 0.5]), rollout)
 

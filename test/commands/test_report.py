@@ -2,23 +2,26 @@
 
 import re
 import struct
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from crbo_ros import cli
 from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.report import find_store, read_record, write_report
+from crbo_ros.report import write_report
 from crbo_ros.report.trajectories import replay
+from crbo_ros.view.record import find_store, read_run
 
 
-def png_size(path):
+def png_size(path: Any) -> Any:
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     return struct.unpack(">II", data[16:24])
 
 
-def test_the_report_shows_returns_vetoes_policy_and_versions(make_store):
+def test_the_report_shows_returns_vetoes_policy_and_versions(make_store: Any) -> None:
     store = make_store(episodes=9, vetoes=(4,), failures=(6,), terminated=(7,))
     html, png = write_report(store)
     text = html.read_text()
@@ -32,7 +35,7 @@ def test_the_report_shows_returns_vetoes_policy_and_versions(make_store):
     assert text.count("data:image/svg+xml") == 4
 
 
-def test_the_report_is_self_contained_and_takes_names_as_text(make_store):
+def test_the_report_is_self_contained_and_takes_names_as_text(make_store: Any) -> None:
     text = write_report(make_store(episodes=2, name="<b>bold<b>"), trajectories=False)[0].read_text()
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
     assert "default-src 'none'" in text
@@ -42,13 +45,13 @@ def test_the_report_is_self_contained_and_takes_names_as_text(make_store):
 
 
 @pytest.mark.parametrize("episodes", [0, 1])
-def test_a_run_that_has_hardly_begun_can_be_reported(make_store, episodes):
+def test_a_run_that_has_hardly_begun_can_be_reported(make_store: Any, episodes: Any) -> None:
     html, png = write_report(make_store(episodes=episodes, pending=1), trajectories=False)
     assert "pending" in html.read_text()
     assert png.stat().st_size > 10_000
 
 
-def test_a_store_without_an_experiment_can_be_reported(tmp_path):
+def test_a_store_without_an_experiment_can_be_reported(tmp_path: Path) -> None:
     store = tmp_path / "new" / "experiment.sqlite"
     ExperimentStore(store).close()
     html, png = write_report(store)
@@ -56,60 +59,64 @@ def test_a_store_without_an_experiment_can_be_reported(tmp_path):
     assert png.exists()
 
 
-def test_only_vetoes_can_be_reported(make_store):
+def test_only_vetoes_can_be_reported(make_store: Any) -> None:
     html, _ = write_report(make_store(episodes=3, vetoes=(0, 1, 2)), trajectories=False)
     assert html.read_text().count('<tr class="vetoed">') == 3
 
 
-def test_the_record_has_the_figures_of_the_run(make_store):
-    record = read_record(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
-    assert [entry.id for entry in record.counted] == [0, 1, 2, 3, 5, 7, 8]
-    assert record.count("vetoed") == record.count("failed") == record.count("pending") == 1
-    ids, coverage = record.coverage()
-    held = [entry.value >= entry.bound for entry in record.counted if np.isfinite(entry.bound)]
+def test_the_record_has_the_figures_of_the_run(make_store: Any) -> None:
+    run: Any = read_run(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
+    assert [entry.id for entry in run.counted] == [0, 1, 2, 3, 5, 7, 8]
+    assert run.counts() == {"completed": 7, "vetoed": 1, "failed": 1, "pending": 1}
+    ids, coverage = run.series().coverage
+    held = [entry.value >= entry.bound for entry in run.counted if np.isfinite(entry.bound)]
     assert ids[0] == 1  # theta_0 has no bound
     assert coverage[-1] == pytest.approx(np.mean(held))
-    assert record.figure("gamma")[1][0] == 0.4
-    assert record.best.observed == record.entries[record.best.id].value
+    assert run.metric("gamma")[1][0] == 0.4
+    assert run.best.observed == run.rows[run.best.id].value
 
 
-def test_reading_leaves_a_running_experiment_alone(make_store):
+def test_reading_leaves_a_running_experiment_alone(make_store: Any) -> None:
     path = make_store(episodes=3)
     writer = ExperimentStore(path)
     before = writer.database.query("SELECT count(*) FROM events")
-    read_record(path)
+    read_run(path)
     writer.set_flag("x", "still writable")
     assert writer.database.query("SELECT count(*) FROM events") == before
     writer.close()
 
 
-def test_a_task_that_cannot_be_made_costs_only_its_picture(make_store):
+def test_a_task_that_cannot_be_made_costs_only_its_picture(make_store: Any) -> None:
     store = make_store(episodes=2)
-    assert "no task is called 'toy'" in replay(read_record(store)).note
+    assert "no task is called 'toy'" in replay(read_run(store)).note
 
 
 @pytest.mark.slow
-def test_a_simulated_task_shows_theta_0_against_best(make_store):
+def test_a_simulated_task_shows_theta_0_against_best(make_store: Any) -> None:
     html, _ = write_report(make_store(episodes=12, task="furuta"))
     text = html.read_text()
     assert "data:image/png" in text
     assert "Simulated again on" in text
 
 
-def test_experiments_are_found_by_folder_file_and_name(make_store, tmp_path, monkeypatch):
+def test_experiments_are_found_by_folder_file_and_name(
+    make_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = make_store(episodes=1, name="experiments/furuta")
     monkeypatch.chdir(tmp_path)
     for given in (store, store.parent, "furuta", "experiments/furuta"):
         assert find_store(given).resolve() == store
 
 
-def test_an_unknown_experiment_is_one_line_with_what_there_is(make_store, tmp_path, monkeypatch, capsys):
+def test_an_unknown_experiment_is_one_line_with_what_there_is(
+    make_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_store(episodes=1, name="experiments/furuta")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["report", "frutta"]) == 1
     assert capsys.readouterr().err.strip().endswith("./experiments has: furuta")
 
 
-def test_the_command_names_what_it_wrote(make_store, tmp_path, capsys):
+def test_the_command_names_what_it_wrote(make_store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", str(make_store(episodes=2)), "--folder", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in ("report.html", "report.png")]

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 
 @pytest.fixture(scope="session")
-def application():
+def application() -> Any:
     from crbo_ros.errors import MissingDependency
 
     try:
@@ -23,10 +24,10 @@ def application():
 
 
 @pytest.fixture
-def until(application):
+def until(application: Any) -> Any:
     """until(condition, seconds): let Qt work until a condition holds; whether it did."""
 
-    def wait(condition, seconds=20.0):
+    def wait(condition: Any, seconds: float = 20.0) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             application.processEvents()
@@ -38,12 +39,12 @@ def until(application):
     return wait
 
 
-def _of_the_nodes(name):
+def _of_the_nodes(name: Any) -> Any:
     """A module of test/nodes: its toy task and its fixtures for running graphs are used here as well."""
     folder = Path(__file__).parents[1] / "nodes"
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-    spec = importlib.util.spec_from_file_location(f"nodes_{name}", folder / f"{name}.py")
+    spec: Any = importlib.util.spec_from_file_location(f"nodes_{name}", folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +14,14 @@ pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
 
 @pytest.fixture
-def open_monitor(domain, application):
+def open_monitor(domain: Any, application: Any) -> Any:
     """open_monitor(namespace="") -> the widget on a real client, refreshed by its own timer."""
     from crbo_ros.rqt.client import RosClient
     from crbo_ros.rqt.widget import MonitorWidget
 
     opened = []
 
-    def make(namespace=""):
+    def make(namespace: str = "") -> Any:
         client = RosClient(namespace)
         client.__enter__()
         widget = MonitorWidget(client, namespace)
@@ -36,13 +38,13 @@ def open_monitor(domain, application):
 
 
 @pytest.fixture
-def press(until):
+def press(until: Any) -> Any:
     """press(widget, name): wait until a button is enabled, and click it once with the mouse."""
     from crbo_ros.rqt.qt import Qt
 
     QtTest = pytest.importorskip("PySide6.QtTest")
 
-    def click(widget, name, seconds=20.0):
+    def click(widget: Any, name: Any, seconds: float = 20.0) -> None:
         assert until(widget.buttons[name].isEnabled, seconds), (
             f"{name} was not enabled; {widget.states['monitor'].text()}"
         )
@@ -51,62 +53,67 @@ def press(until):
     return click
 
 
-def shown(widget, outcome):
+def shown(widget: Any, outcome: Any) -> Any:
     x, _ = widget.plots.points[outcome].getData()
     return 0 if x is None else len(x)
 
 
-def outcomes(widget):
-    return [row.outcome for row in widget.model.rows]
+def outcomes(widget: Any) -> Any:
+    return [row.outcome for row in widget.view.run.rows]
 
 
 @pytest.fixture
-def ros_threads(domain, monkeypatch):
+def ros_threads(domain: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The threads on which messages arrived."""
     from crbo_ros.rqt.client import RosClient
 
     threads, original = set(), RosClient._on_message
 
-    def spy(self, translate, message):
+    def spy(self: Any, kind: Any, message: Any) -> None:
         threads.add(threading.current_thread())
-        original(self, translate, message)
+        original(self, kind, message)
 
     monkeypatch.setattr(RosClient, "_on_message", spy)
     return threads
 
 
 def test_opened_before_the_nodes_its_curve_grows_with_each_episode_and_ros_never_calls_on_the_qt_thread(
-    open_monitor, toy_graph, until, ros_threads
-):
+    open_monitor: Any, toy_graph: Any, until: Any, ros_threads: Any
+) -> None:
     pytest.importorskip("pyqtgraph")
     widget = open_monitor()
-    counts = []
+    counts: list[int] = []
+
+    def grown() -> bool:
+        counts.append(shown(widget, "completed"))
+        return counts[-1] == 10
+
     with toy_graph(episodes=10, toy={"seconds": 0.3}):
-        assert until(lambda: counts.append(shown(widget, "completed")) or counts[-1] == 10, 40)
+        assert until(grown, 40)
         first = next(count for count in counts if count)  # what ran while the nodes were still finding each other
         assert sorted(set(counts)) == [0, *range(first, 11)]
         assert first < 10
-        assert until(lambda: "episode 10/10" in widget.figures.text(), 5)
+        assert until(lambda: "episode 10/10" in widget.metrics.text(), 5)
     assert until(lambda: "gone" in widget.states["monitor"].text(), 5)
     assert ros_threads
     assert threading.main_thread() not in ros_threads
 
 
 def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_first_click(
-    open_monitor, toy_graph, until, press
-):
+    open_monitor: Any, toy_graph: Any, until: Any, press: Any
+) -> None:
     graph = toy_graph(episodes=50, toy={"seconds": 3.0})
     graph.namespace = "lab"
     with graph:
         assert until(lambda: len(graph.ledger.lines("end")) >= 2, 40)
         widget = open_monitor()
-        assert until(lambda: len(widget.model.rows) >= 3 and widget.states["runner"].text().startswith("running"), 20)
+        assert until(
+            lambda: len(widget.view.run.rows) >= 3 and widget.states["runner"].text().startswith("running"), 20
+        )
         assert widget.namespace.lineEdit().placeholderText() == "automatic (/lab)"
         assert until(lambda: outcomes(widget)[:2] == ["completed", "completed"], 10)
         # Early in a rollout, so that it is this one that is stopped.
-        assert until(
-            lambda: any(s.state == "running" and s.episode_time < 0.4 for s in widget.model.live_runners()), 20
-        )
+        assert until(lambda: any(s.state == "running" and s.episode_time < 0.4 for s in widget.view.live_runners()), 20)
         press(widget, "stop")
         called = time.time()
         assert until(lambda: graph.ledger.lines("stopped"), 5), "the rollout was not stopped"
@@ -123,7 +130,9 @@ def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_firs
         assert until(lambda: widget.states["optimizer"].text() == "running", 10)
 
 
-def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(open_monitor, toy_graph, until, press):
+def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(
+    open_monitor: Any, toy_graph: Any, until: Any, press: Any
+) -> None:
     from crbo_ros.view.colors import OUTCOME_COLORS
 
     with (graph := toy_graph(episodes=5, monitor={"require_operator": True})):
@@ -133,10 +142,10 @@ def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(op
         assert graph.ledger.lines("start") == []
         press(widget, "approve")
         assert until(lambda: outcomes(widget)[:1] == ["completed"], 10)
-        assert until(lambda: (row := widget.model.current()) is not None and row.id == 1, 10)
+        assert until(lambda: (row := widget.view.current()) is not None and row.id == 1, 10)
         press(widget, "reject")
         assert until(lambda: outcomes(widget)[1:2] == ["vetoed"], 10)
-        assert "rejected by the operator: from the monitor" in widget.model.rows[1].reason
+        assert "rejected by the operator: from the monitor" in widget.view.run.rows[1].reason
         index = widget.episodes.index(1, 2)
         from crbo_ros.rqt.qt import Qt
 
@@ -146,7 +155,9 @@ def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(op
         assert len(graph.ledger.lines("start")) == 1
 
 
-def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor, toy_graph, until):
+def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(
+    open_monitor: Any, toy_graph: Any, until: Any
+) -> None:
     graph = toy_graph(episodes=500, toy={"seconds": 0.2})
     with graph:
         widget = open_monitor("/")
@@ -163,20 +174,22 @@ def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(open_monitor
         graph.start("optimizer")
         graph.start("episode_runner")
         assert until(lambda: outcomes(widget).count("completed") >= seen + 2, 40)
-        ids = [row.id for row in widget.model.rows]
+        ids = [row.id for row in widget.view.run.rows]
         assert ids == sorted(set(ids))
 
 
-def test_a_stop_that_nobody_answers_is_told(open_monitor, until, press):
+def test_a_stop_that_nobody_answers_is_told(open_monitor: Any, until: Any, press: Any) -> None:
     widget = open_monitor()
     press(widget, "stop")
     assert until(lambda: "/stop is offered by nobody" in widget.message.text(), 8)
 
 
-def test_the_window_opens_by_command_makes_a_picture_and_closes_on_a_signal(domain, application, tmp_path):
+def test_the_window_opens_by_command_makes_a_picture_and_closes_on_a_signal(
+    domain: Any, application: Any, tmp_path: Path
+) -> None:
     picture = tmp_path / "monitor.png"
-    command = [sys.executable, "-m", "crbo_ros.cli", "monitor", "--size", "900x600", "--screenshot", str(picture)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "crbo_ros.cli", "gui", "--size", "900x600", "--screenshot", str(picture)]
+    process: Any = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "the monitor is open" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
@@ -185,10 +198,12 @@ def test_the_window_opens_by_command_makes_a_picture_and_closes_on_a_signal(doma
     assert picture.stat().st_size > 5_000
 
 
-def test_without_a_screen_the_window_says_what_to_do(domain, monkeypatch, capsys, application):
+def test_without_a_screen_the_window_says_what_to_do(
+    domain: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], application: Any
+) -> None:
     from crbo_ros import cli
 
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    assert cli.main(["monitor"]) == 1
+    assert cli.main(["gui"]) == 1
     assert "there is no screen here" in capsys.readouterr().err

@@ -2,61 +2,66 @@
 
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
-from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Answer, Heartbeat, Presence, Proposed, State
+from crbo_ros.view.values import Heartbeat, Publishers, Reply, State
 
 UID, MONITOR = "experiment", "monitor"
-HERE = Presence("/furuta", True, True, True, ("/furuta", "/other"))
+HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
 
 
 class Client:
     """What the widget needs of a client."""
 
-    def __init__(self):
-        self.values, self.calls, self.namespaces = [], [], []
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.calls: list[tuple[str, int, str]] = []
+        self.namespaces: list[str] = []
 
-    def poll(self):
+    def poll(self) -> Any:
         values, self.values = self.values, []
         return values
 
-    def call(self, button, proposal_id=0, theta_hash=""):
+    def call(self, button: Any, proposal_id: int = 0, theta_hash: str = "") -> None:
         self.calls.append((button, proposal_id, theta_hash))
 
-    def set_namespace(self, text):
+    def set_namespace(self, text: Any) -> None:
         self.namespaces.append(text)
 
 
-def state(word="running"):
+def state(word: str = "running") -> Any:
     return State("furuta", UID, "furuta", "crbo", word, best_id=3, best_mean=0.5, completed=4, budget=10)
 
 
-def episodes(count, first=0, outcome="completed", reason=""):
+def episodes(count: Any, first: int = 0, outcome: str = "completed", reason: str = "") -> Any:
     rng = np.random.default_rng(first)
-    found = []
+    found: list[Any] = []
     for id in range(first, first + count):
         bound = rng.uniform(0.0, 0.4)
-        found.append(Proposed(UID, id, f"hash {id}", "acquisition", worst_case=bound, gamma=0.4))
+        found.append(
+            Offer("furuta", UID, "", id, np.zeros(2), f"hash {id}", "acquisition", worst_case=bound, gamma=0.4)
+        )
         value = rng.uniform(0.4, 0.8) if outcome in ("completed", "terminated") else math.nan
         found.append(Episode(f"episode {id}", UID, id, "r", np.zeros(2), outcome, value, reason, "", bound))
     return found
 
 
-def verdict(id, status, stamp, reason="waits for the operator (because)"):
+def verdict(id: Any, status: Any, stamp: Any, reason: str = "waits for the operator (because)") -> Any:
     return Verdict(status, UID, id, f"hash {id}", "r", reason, MONITOR, stamp=stamp, worst_case=-0.3)
 
 
 @pytest.fixture
-def client():
+def client() -> Any:
     return Client()
 
 
 @pytest.fixture
-def widget(application, client):
+def widget(application: Any, client: Client) -> Any:
     from crbo_ros.rqt.widget import MonitorWidget
 
     widget = MonitorWidget(client)
@@ -67,19 +72,19 @@ def widget(application, client):
     widget.close()
 
 
-def feed(widget, *values):
+def feed(widget: Any, *values: Any) -> None:
     widget.client.values += values
     widget.refresh()
 
 
-def click(widget, name):
+def click(widget: Any, name: Any) -> None:
     from crbo_ros.rqt.qt import Qt
 
     QtTest = pytest.importorskip("PySide6.QtTest")
     QtTest.QTest.mouseClick(widget.buttons[name], Qt.MouseButton.LeftButton)
 
 
-def count_pixels(widget, color):
+def count_pixels(widget: Any, color: Any) -> Any:
     """Pixels of the window close to a colour."""
     from crbo_ros.rqt.qt import QtGui
 
@@ -89,14 +94,14 @@ def count_pixels(widget, color):
     return int(np.sum(np.all(np.abs(data.astype(int) - wanted) < 12, axis=2)))
 
 
-def test_every_button_asks_for_what_it_says(widget, client):
+def test_every_button_asks_for_what_it_says(widget: Any, client: Client) -> None:
     feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), *episodes(1), verdict(1, "waiting", 1.0))
     for name in ("stop", "pause", "approve"):
         click(widget, name)
     assert client.calls == [("stop", 0, ""), ("pause", 0, ""), ("approve", 1, "hash 1")]
 
 
-def test_stop_acts_on_the_first_press_even_before_anything_is_known(widget, client):
+def test_stop_acts_on_the_first_press_even_before_anything_is_known(widget: Any, client: Client) -> None:
     from crbo_ros.rqt.qt import Qt
 
     QtTest = pytest.importorskip("PySide6.QtTest")
@@ -104,8 +109,10 @@ def test_stop_acts_on_the_first_press_even_before_anything_is_known(widget, clie
     assert client.calls == [("stop", 0, "")]
 
 
-def test_buttons_are_enabled_only_when_they_apply(widget):
-    on = lambda: {name for name, button in widget.buttons.items() if button.isEnabled()}  # noqa: E731
+def test_buttons_are_enabled_only_when_they_apply(widget: Any) -> None:
+    def on() -> set[str]:
+        return {name for name, button in widget.buttons.items() if button.isEnabled()}
+
     assert on() == {"stop"}
     feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True))
     assert on() == {"stop", "pause"}
@@ -115,13 +122,13 @@ def test_buttons_are_enabled_only_when_they_apply(widget):
     assert on() == {"stop", "resume", "approve", "reject"}
 
 
-def test_a_click_on_a_disabled_button_does_nothing(widget, client):
+def test_a_click_on_a_disabled_button_does_nothing(widget: Any, client: Client) -> None:
     click(widget, "approve")
     click(widget, "rearm")
     assert client.calls == []
 
 
-def test_a_veto_is_shown_in_its_colour_with_its_reason(widget):
+def test_a_veto_is_shown_in_its_colour_with_its_reason(widget: Any) -> None:
     color = OUTCOME_COLORS["vetoed"]
     feed(widget, HERE, state(), *episodes(5))
     before = count_pixels(widget.plots, color)
@@ -132,14 +139,14 @@ def test_a_veto_is_shown_in_its_colour_with_its_reason(widget):
     assert color in widget.verdict.styleSheet()
 
 
-def test_the_picture_is_not_blank_and_shows_every_kind_of_point(widget):
+def test_the_picture_is_not_blank_and_shows_every_kind_of_point(widget: Any) -> None:
     assert count_pixels(widget.plots, OUTCOME_COLORS["terminated"]) < 100  # the legend's only
     feed(widget, HERE, state(), *episodes(30), *episodes(10, 30, "terminated"), *episodes(5, 40, "vetoed"))
     for outcome in ("completed", "terminated", "vetoed"):
         assert count_pixels(widget.plots, OUTCOME_COLORS[outcome]) > 150, outcome
 
 
-def test_the_table_follows_the_episodes(widget):
+def test_the_table_follows_the_episodes(widget: Any) -> None:
     feed(widget, HERE, state(), *episodes(3))
     feed(widget, *episodes(1, 3, "stopped", "stop was called"))
     texts = [[widget.episodes.data(widget.episodes.index(r, c)) for c in range(6)] for r in range(4)]
@@ -148,7 +155,7 @@ def test_the_table_follows_the_episodes(widget):
     assert texts[3][5] == "stop was called"
 
 
-def test_the_newest_row_stays_in_sight_until_somebody_scrolls_up(widget, application):
+def test_the_newest_row_stays_in_sight_until_somebody_scrolls_up(widget: Any, application: Any) -> None:
     from crbo_ros.rqt.qt import QtWidgets
 
     bar = widget.table.verticalScrollBar()
@@ -166,29 +173,29 @@ def test_the_newest_row_stays_in_sight_until_somebody_scrolls_up(widget, applica
     assert bar.value() == bar.maximum()
 
 
-def test_answers_are_told(widget):
-    feed(widget, Answer("pause", False, "cannot pause: finished"))
+def test_answers_are_told(widget: Any) -> None:
+    feed(widget, Reply("pause", False, "cannot pause: finished"))
     assert widget.message.text() == "pause: not done: cannot pause: finished"
 
 
-def test_another_namespace_starts_afresh(widget, client):
+def test_another_namespace_starts_afresh(widget: Any, client: Client) -> None:
     feed(widget, HERE, state(), *episodes(3))
     assert [widget.namespace.itemText(i) for i in range(3)] == ["", "/furuta", "/other"]
     widget.set_namespace("/other")
     assert client.namespaces == ["/other"]
     assert widget.episodes.rowCount() == 0
-    assert widget.figures.text() == "waiting for an optimizer ..."
+    assert widget.metrics.text() == "waiting for an optimizer ..."
 
 
-def test_one_more_episode_is_one_more_row_and_one_painting_of_each_plot(widget, application):
+def test_one_more_episode_is_one_more_row_and_one_painting_of_each_plot(widget: Any, application: Any) -> None:
     """What it costs in milliseconds: `./crbo bench parts`."""
     pytest.importorskip("pyqtgraph")
     from crbo_ros.rqt.qt import QtCore
 
     painted, inserted, resets = [], [], []
 
-    class Counter(QtCore.QObject):
-        def eventFilter(self, watched, event):
+    class Counter(QtCore.QObject):  # type: ignore[misc]
+        def eventFilter(self, watched: Any, event: Any) -> Any:
             if event.type() == QtCore.QEvent.Type.Paint:
                 painted.append(watched)
             return False
@@ -209,7 +216,9 @@ def test_one_more_episode_is_one_more_row_and_one_painting_of_each_plot(widget, 
     assert [painted.count(viewport) for viewport in viewports] == [2, 2]
 
 
-def test_matplotlib_draws_the_same_where_pyqtgraph_is_missing(application, client, monkeypatch):
+def test_matplotlib_draws_the_same_where_pyqtgraph_is_missing(
+    application: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from crbo_ros.rqt import plots, widget
 
     monkeypatch.setitem(sys.modules, "pyqtgraph", None)
@@ -226,9 +235,9 @@ def test_matplotlib_draws_the_same_where_pyqtgraph_is_missing(application, clien
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="None is immortal from Python 3.12 on")
-def test_the_binding_keeps_its_references(widget):
+def test_the_binding_keeps_its_references(widget: Any) -> None:
     """PySide6 6.12.0 lost one reference to None with every call, and ended in a crash after some minutes."""
     before = sys.getrefcount(None)
     for _ in range(1000):
-        widget.figures.setEnabled(True)
+        widget.metrics.setEnabled(True)
     assert sys.getrefcount(None) > before - 500

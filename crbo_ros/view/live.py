@@ -1,0 +1,197 @@
+"""LiveView: a run as it happens. Which experiment is shown, who is alive, which buttons apply, all of it in words.
+
+Values go in by `record` in whatever order they arrive: latched history may come before or after the optimizer's state,
+twice after a restart, and for more than one experiment. The experiment shown is the optimizer's. No ROS, no Qt.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from crbo_ros.protocol.records import AT_OPERATOR, WAITING, Episode, Offer, Verdict
+from crbo_ros.view.numbers import number, percent
+from crbo_ros.view.run_view import Row, RunView
+from crbo_ros.view.values import Heartbeat, Publishers, Reply, State, Status
+
+HEARTBEAT_TIMEOUT = 1.0  # s; the runners' own is shorter, this one only decides what is shown
+STATUS_TIMEOUT = 2.5  # s; runners report twice a second
+
+
+class LiveView:
+    """See the module's docstring. Used from one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything (another namespace was chosen)."""
+        self.state: State | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.publishers = Publishers("")
+        self.runners: dict[str, tuple[float, Status]] = {}
+        self.message = ""  # the last thing a service said
+        self._beat = -math.inf
+        self._runs: dict[str, RunView] = {}  # by experiment_uid
+        self._newest = ""  # experiment of the newest value, until the optimizer has said which
+        self._asked: set[str] = set()  # buttons whose reply is not here yet
+        self._reviewed: set[str] = set()  # theta_hash of proposals the operator has decided on
+
+    # -- in -----------------------------------------------------------------------------------------
+
+    def record(self, values: Iterable[Any]) -> None:
+        """Values of the kinds in values.py, and Offer, Verdict and Episode."""
+        for value in values:
+            if isinstance(value, (Offer, Verdict, Episode)):
+                self._newest = value.experiment_uid
+                self._run(value.experiment_uid).record(value)
+            elif isinstance(value, State):
+                self.state = value
+            elif isinstance(value, Heartbeat):
+                self.heartbeat, self._beat = value, self._clock()
+            elif isinstance(value, Status):
+                self.runners[value.runner] = (self._clock(), value)
+            elif isinstance(value, Publishers):
+                self.publishers = value
+            elif isinstance(value, Reply):
+                self._record_reply(value)
+
+    def _record_reply(self, reply: Reply) -> None:
+        self._asked.discard(reply.button)
+        if not reply.success:
+            self._reviewed.clear()  # those that were accepted have their verdict by now, or will in a moment
+        done = "" if reply.success else ": not done"
+        self.message = f"{reply.button}{done}: {reply.message}" if reply.message else f"{reply.button}{done}"
+
+    def asked(self, button: str, hash: str = "") -> None:
+        """A button was clicked; it stays disabled until its reply is here (stop never is)."""
+        self._asked.add(button)
+        if hash:
+            self._reviewed.add(hash)
+
+    def _run(self, uid: str) -> RunView:
+        return self._runs.setdefault(uid, RunView())
+
+    # -- out ----------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> RunView:
+        """The run that is shown."""
+        return self._run(self.state.experiment_uid if self.state else self._newest)
+
+    @property
+    def monitor_alive(self) -> bool:
+        return self._clock() - self._beat < HEARTBEAT_TIMEOUT
+
+    @property
+    def armed(self) -> bool:
+        return self.monitor_alive and self.heartbeat is not None and self.heartbeat.armed
+
+    @property
+    def optimizer_alive(self) -> bool:
+        return self.publishers.optimizer and self.state is not None
+
+    def live_runners(self) -> list[Status]:
+        """The runners heard of lately, by name."""
+        now = self._clock()
+        alive = {name: status for name, (at, status) in self.runners.items() if now - at < STATUS_TIMEOUT}
+        return [alive[name] for name in sorted(alive)]
+
+    def waiting(self) -> list[Row]:
+        """Proposals that wait for the operator's decision, at a monitor that is alive and armed; the oldest first."""
+        if not self.armed or self.heartbeat is None:
+            return []
+        judged = [(row, row.verdict) for row in self.run.pending() if row.verdict]
+        return [row for row, v in judged if v.status == WAITING and v.reason.startswith(AT_OPERATOR)
+                and v.monitor_uid == self.heartbeat.monitor_uid and v.theta_hash not in self._reviewed]  # fmt: skip
+
+    def current(self) -> Row | None:
+        """The proposal to look at: the one that waits for the operator, that runs, or else the newest."""
+        if waiting := self.waiting():
+            return waiting[0]
+        run = self.run
+        for status in self.live_runners():
+            if status.state in ("preparing", "running") and (row := run.find(status.proposal_id)):
+                return row
+        return run.rows[-1] if run.rows else None
+
+    def buttons(self) -> dict[str, bool]:
+        """Which buttons apply. Stop is offered unless everything is known to be held already."""
+        running = self.state.state if self.state and self.publishers.optimizer else ""
+        held = self.monitor_alive and not self.armed
+        waiting = bool(self.waiting())
+        applies = {
+            "pause": running == "running",
+            "resume": running == "paused",
+            "rearm": held,
+            "approve": waiting,
+            "reject": waiting,
+        }
+        return {"stop": not held, **{name: on and name not in self._asked for name, on in applies.items()}}
+
+    # -- in words -----------------------------------------------------------------------------------
+
+    def optimizer_text(self) -> str:
+        if self.state is None:
+            return "not heard of yet"
+        if not self.publishers.optimizer:
+            return f"gone (was {self.state.state})"
+        s = self.state
+        why = f": {s.message}" if s.message and s.message != "ok" and s.state != "running" else ""
+        return f"{s.state}{why}"
+
+    def monitor_text(self) -> str:
+        if self.heartbeat is None:
+            return "not heard of yet: nothing moves"
+        if not self.monitor_alive:
+            return "gone: nothing moves"
+        return "armed" if self.armed else f"HELD: {self.heartbeat.reason}"
+
+    def runner_text(self) -> str:
+        alive = self.live_runners()
+        if not alive:
+            return "none"
+        broken = sum(status.interrupted for status in alive)
+        if len(alive) == 1:
+            s = alive[0]
+            into = f", {s.episode_time:.1f} s" if s.state == "running" else ""
+            why = f": {s.message}" if s.message else ""
+            return f"{s.state}{why}{into}" + (f", {broken} interrupted" if broken else "")
+        states = [status.state for status in alive]
+        parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+        return ", ".join(parts + ([f"{broken} interrupted"] if broken else []))
+
+    def metrics_text(self) -> str:
+        """The run in one line."""
+        s = self.state
+        if s is None:
+            return ""
+        budget = f"/{s.budget}" if s.budget else ""
+        best = f"best {number(s.best_mean)} (proposal {s.best_id})" if s.best_id >= 0 else "no return yet"
+        coverage = self.heartbeat.coverage if self.heartbeat else s.coverage
+        held = f"bound held {percent(coverage)}" if math.isfinite(coverage) else ""
+        parts = [f"{s.experiment}: {s.method} on {s.task}", f"episode {s.completed}{budget}", best]
+        parts += [f"average {number(s.average_return)}", f"gamma {number(s.gamma_effective)}", held]
+        return "  ·  ".join(part for part in parts if part)
+
+    def proposal_text(self) -> str:
+        row = self.current()
+        if row is None:
+            return "no proposal yet"
+        if row.proposal is None:
+            return f"proposal {row.id}"
+        p = row.proposal
+        expected = f", expected {number(p.mean)} ± {number(p.sigma)}" if math.isfinite(p.mean) else ""
+        why = f" ({p.reason})" if p.reason else ""
+        return f"proposal {p.id}: {p.kind}{expected}, gamma {number(p.gamma)}{why}"
+
+    def verdict_text(self) -> tuple[str, str]:
+        """(status, sentence) of the current proposal's verdict: status is approved, vetoed, waiting or ""."""
+        row = self.current()
+        verdict = row.verdict if row else None
+        if verdict is None:
+            return "", "no verdict yet"
+        return verdict.status, f"{verdict.status}: {verdict.reason}"
