@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crbo_ros"
-SHARED = {"errors", "registry", "file_lock", "yaml_section", "compiled", "msg", "srv", ""}  # known to every room
+SHARED = {
+    "errors",
+    "registry",
+    "signals",
+    "file_lock",
+    "yaml_section",
+    "compiled",
+    "msg",
+    "srv",
+    "",
+}  # known to every room
 # room -> the rooms that it may import from, besides itself and what is shared
 MAY_KNOW: dict[str, set[str]] = {
     "core": set(),

@@ -15,31 +15,28 @@ def in_process(domain):
     """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
     import rclpy
 
-    from crbo_ros.nodes.base import _spin
-    from crbo_ros.ros.executor import make_executor
+    from crbo_ros.nodes.process import Spinner
+    from crbo_ros.nodes.way_out import WayOut
 
     ends = []
 
-    def start(make, parameters=None, executor=make_executor):
+    def start(make, parameters=None, executor=None):
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
-        node, executor, over = make(), executor(), threading.Event()
-        executor.add_node(node)
-        thread = threading.Thread(target=_spin, args=(executor, over))
-        thread.start()
-        ends.append((node, executor, over, thread))
+        node, spinner = make(), Spinner(executor and executor())
+        spinner.start(node)
+        ends.append((node, spinner))
         return node
 
     yield start
-    for node, executor, over, thread in ends:
-        getattr(node, "leave", lambda: None)()
-        getattr(node, "end_workers", lambda: None)()
-        over.set()
-        executor.create_task(lambda: None)
-        thread.join()
-        executor.shutdown()
-        node.destroy_node()
+    way_out = WayOut(60.0)
+    for node, spinner in ends:
+        getattr(node, "leave", lambda way_out: None)(way_out)
+        way_out.step("workers", getattr(node, "end_workers", lambda: None))
+        way_out.step("executor", spinner.end)
+        way_out.step("node", node.destroy_node)
     rclpy.try_shutdown()
+    assert way_out.over()
 
 
 def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(in_process, peer, tmp_path):
@@ -164,7 +161,8 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
     for i in range(5):
         worker.submit(lambda i=i: done.append(i))
     worker.submit(lambda: 1 / 0)
-    worker.end(5.0)
+    worker.end()
+    assert worker.join(5.0)
     assert done == [0, 1, 2, 3, 4]
     assert [type(error) for error in errors] == [ZeroDivisionError]
 
@@ -200,7 +198,8 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
     defer(service, worker)
     service.send_response(service.callback("asked", "answered"), SimpleNamespace(request_id=7))
     wait_until(lambda: sent or len(refused) == TRIES, 5, "the end")
-    worker.end(5.0)
+    worker.end()
+    assert worker.join(5.0)
     assert sent == ([("asked, answered", 7)] if arrives else [])
     assert refused == [7] * min(silent, TRIES)
     assert errors == []

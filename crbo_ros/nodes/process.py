@@ -1,0 +1,117 @@
+"""A node as a process: spun on a thread of its own until a signal, its own end or its launcher's, and then led out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import rclpy
+from rclpy.executors import Executor, ExternalShutdownException
+from rclpy.signals import SignalHandlerOptions
+
+from crbo_ros.errors import CrboError
+from crbo_ros.nodes import CRASHED, LEFT_BADLY, PARENT, REFUSED
+from crbo_ros.nodes.way_out import WayOut, leave_now
+from crbo_ros.ros.executor import make_executor
+from crbo_ros.signals import Signals
+
+if TYPE_CHECKING:
+    from crbo_ros.nodes.base import ManagedNode
+
+
+def run_node(make: Callable[[], ManagedNode]) -> int:
+    """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
+    launcher = Launcher()
+    signals = Signals()  # own handlers: rclpy's would shut the context down under our feet, before the plant is safe
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node: ManagedNode | None = None
+    # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
+    spinner = Spinner()
+    code = REFUSED
+    try:
+        node = make()
+        spinner.start(node)
+        if node.begin():
+            code = _live(node, spinner, signals, launcher)
+    except CrboError as error:
+        print(f"error: {error}", file=sys.stderr)
+    finally:
+        way_out = WayOut()
+        if node is not None:
+            node.leave(way_out)
+        way_out.secured()
+        if node is not None:
+            way_out.step("ending the workers", node.end_workers)
+        way_out.step("ending the executor", spinner.end)
+        if node is not None:
+            way_out.step("destroying the node", node.destroy_node)
+        way_out.step("shutting rclpy down", rclpy.try_shutdown)
+        signals.ignore()
+        if not way_out.over():
+            leave_now(LEFT_BADLY)
+    return code
+
+
+def _live(node: ManagedNode, spinner: Spinner, signals: Signals, launcher: Launcher) -> int:
+    """Until it is told to end, or has a reason of its own; the exit code."""
+    while not (signals.wait(0.1) or node.done.is_set()):
+        if node.value("exit_with_parent") and launcher.gone():
+            node.get_logger().warning("the process that started this node is gone; leaving")
+            break
+        if not spinner.alive:
+            node.get_logger().fatal("the executor died")
+            return CRASHED
+    return node.exit_code
+
+
+class Launcher:
+    """Who started this process: its parent, and whoever the environment names (who may have put a shell between)."""
+
+    def __init__(self) -> None:
+        self._parent, self._named = os.getppid(), int(os.environ.get(PARENT) or os.getppid())
+
+    def gone(self) -> bool:
+        if os.getppid() != self._parent:
+            return True
+        try:
+            os.kill(self._named, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+
+class Spinner:
+    """An executor on a thread of its own."""
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self.executor = executor or make_executor()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._spin, name="executor", daemon=True)
+
+    def start(self, node: Any) -> None:
+        self.executor.add_node(node)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self) -> None:
+        self._over.set()
+        self.executor.create_task(lambda: None)  # wakes it
+        if self.alive:
+            self._thread.join(3.0)
+        if self.alive:
+            raise RuntimeError("a callback does not return")
+        self.executor.shutdown(timeout_sec=1.0)
+
+    def _spin(self) -> None:
+        with contextlib.suppress(ExternalShutdownException):
+            while not self._over.is_set():
+                self.executor.spin_once()
