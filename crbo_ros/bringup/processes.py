@@ -45,6 +45,23 @@ def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path) -> lis
     return [*words, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
 
 
+class Restarts:
+    """Which node that ended is started again: an optimizer or a monitor that died, so often in a run.
+
+    What moves things is not started again by itself: that is for a person to look at.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def allow(self, spec: NodeSpec, code: int) -> str:
+        """What to tell when it may be started again; else empty."""
+        if spec.executable == RUNNER or not died(code) or self.count >= RESTARTS:
+            return ""
+        self.count += 1
+        return f"{spec.name} died (exit code {code}); it is started again ({self.count} of {RESTARTS})"
+
+
 class Process:
     """One node, its output passed on line by line with its name in front."""
 
@@ -101,7 +118,7 @@ class Graph:
         self.specs, self.namespace, self.log_level, self.say = specs, namespace, log_level, say
         self.processes: dict[str, Process] = {}
         self.key = new_key()
-        self.restarts = 0
+        self._restarts = Restarts()
 
     def start(self, name: str) -> Process:
         """Start (or start again) the node of that name."""
@@ -114,20 +131,16 @@ class Graph:
         return [process for process in self.processes.values() if process.spec.executable == executable]
 
     def revive(self) -> dict[str, int]:
-        """Start an optimizer or a monitor that died again; exit codes of those that have ended for good.
-
-        What moves things is not started again by itself: that is for a person to look at.
-        """
+        """Start what died again, as far as that is allowed; exit codes of those that have ended for good."""
         ended = {}
         for name, process in list(self.processes.items()):
             if (code := process.code) is None:
                 continue
-            if process.spec.executable == RUNNER or not died(code) or self.restarts >= RESTARTS:
+            if line := self._restarts.allow(process.spec, code):
+                self.say(f"crbo: {line}")
+                self.start(name)
+            else:
                 ended[name] = code
-                continue
-            self.restarts += 1
-            self.say(f"crbo: {name} ended (exit code {code}); started again ({self.restarts} of {RESTARTS})")
-            self.start(name)
         return ended
 
     def __enter__(self) -> Graph:

@@ -115,7 +115,7 @@ def test_a_killed_optimizer_or_monitor_is_started_again_but_not_for_ever(fakes: 
         assert ended == {name: -signal.SIGKILL}
     said = [line for line in fakes.said if "started again" in line]
     assert len(said) == processes.RESTARTS
-    assert said[0] == f"crbo: optimizer ended (exit code -9); started again (1 of {processes.RESTARTS})"
+    assert said[0] == f"crbo: optimizer died (exit code -9); it is started again (1 of {processes.RESTARTS})"
 
 
 @pytest.mark.parametrize(("name", "code"), [("optimizer", 0), ("safety_monitor", 1), (RUNNERS[0], 2)])
