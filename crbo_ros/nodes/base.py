@@ -188,7 +188,7 @@ class ManagedNode(LifecycleNode):
     def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
         """rclpy's own handler dies on an invalid transition (ros2/rclpy #1209); refuse it instead."""
         try:
-            return super()._LifecycleNodeMixin__on_change_state(request, response)
+            return super()._LifecycleNodeMixin__on_change_state(request, response)  # type: ignore[misc]
         except _rclpy.RCLError as error:
             self.get_logger().warning(f"transition refused: {error}")
             response.success = False

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rclpy
-from rclpy.executors import Executor, ExternalShutdownException
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import try_shutdown
 
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import CRASHED, LEFT_BADLY, PARENT, REFUSED
 from crbo_ros.nodes.way_out import WayOut, leave_now
 from crbo_ros.ros.executor import make_executor
+from crbo_ros.ros.spinner import Spinner
 from crbo_ros.signals import Signals
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node: ManagedNode | None = None
     # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
-    spinner = Spinner()
+    spinner = Spinner(make_executor())
     code = REFUSED
     try:
         node = make()
@@ -49,7 +48,7 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
         way_out.step("ending the executor", spinner.end)
         if node is not None:
             way_out.step("destroying the node", node.destroy_node)
-        way_out.step("shutting rclpy down", rclpy.try_shutdown)
+        way_out.step("shutting rclpy down", try_shutdown)
         signals.ignore()
         if not way_out.over():
             leave_now(LEFT_BADLY)
@@ -84,34 +83,3 @@ class Launcher:
         except PermissionError:
             pass
         return False
-
-
-class Spinner:
-    """An executor on a thread of its own."""
-
-    def __init__(self, executor: Executor | None = None) -> None:
-        self.executor = executor or make_executor()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._spin, name="executor", daemon=True)
-
-    def start(self, node: Any) -> None:
-        self.executor.add_node(node)
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def end(self) -> None:
-        self._over.set()
-        self.executor.create_task(lambda: None)  # wakes it
-        if self.alive:
-            self._thread.join(3.0)
-        if self.alive:
-            raise RuntimeError("a callback does not return")
-        self.executor.shutdown(timeout_sec=1.0)
-
-    def _spin(self) -> None:
-        with contextlib.suppress(ExternalShutdownException):
-            while not self._over.is_set():
-                self.executor.spin_once()

@@ -49,7 +49,7 @@ class WayOut:
         if self._over.wait(self._limit):
             return
         _say(f"fatal: still on the way out after {self._limit:g} s; what every thread is doing:")
-        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        faulthandler.dump_traceback(file=2, all_threads=True)
         self._secured.wait()
         if not self._over.wait(0.5):
             leave_now(LEFT_BADLY if self.failed else STUCK)

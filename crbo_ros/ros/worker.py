@@ -77,8 +77,11 @@ def defer(service: Service, worker: Worker, at_once: Callable[[Any], Any] | None
     def take(request: Any, response: Any) -> Any:
         return (request, response) if at_once is None else (request, response, at_once(request))
 
+    def send(taken: Any, header: Any) -> None:
+        worker.submit(lambda: _send(service, worker, handler(*taken), header))
+
     service.callback = take
-    service.send_response = lambda taken, header: worker.submit(lambda: _send(service, worker, handler(*taken), header))
+    service.send_response = send  # type: ignore[method-assign, assignment]
 
 
 def _send(service: Any, worker: Worker, response: Any, header: Any, tries: int = TRIES) -> None:

@@ -110,7 +110,7 @@ def test_a_killed_optimizer_or_monitor_is_started_again_but_not_for_ever(fakes: 
             graph.processes[name].kill()
             ended = graph.revive()
             if count < processes.RESTARTS:
-                fakes.wait_until(lambda ups=ups: len(fakes.lines("up")) == ups + 1)
+                fakes.wait_until(lambda: len(fakes.lines("up")) == ups + 1)  # noqa: B023 (called at once)
                 assert graph.processes[name].code is None
         assert ended == {name: -signal.SIGKILL}
     said = [line for line in fakes.said if "started again" in line]

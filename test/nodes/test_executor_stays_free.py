@@ -15,15 +15,16 @@ def in_process(domain):
     """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
     import rclpy
 
-    from crbo_ros.nodes.process import Spinner
     from crbo_ros.nodes.way_out import WayOut
+    from crbo_ros.ros.executor import make_executor
+    from crbo_ros.ros.spinner import Spinner
 
     ends = []
 
-    def start(make, parameters=None, executor=None):
+    def start(make, parameters=None, executor=make_executor):
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
-        node, spinner = make(), Spinner(executor and executor())
+        node, spinner = make(), Spinner(executor())
         spinner.start(node)
         ends.append((node, spinner))
         return node
