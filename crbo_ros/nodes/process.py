@@ -14,7 +14,6 @@ from rclpy.utilities import try_shutdown
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import CRASHED, LEFT_BADLY, PARENT, REFUSED
 from crbo_ros.nodes.way_out import WayOut, leave_now
-from crbo_ros.ros.executor import make_executor
 from crbo_ros.ros.spinner import Spinner
 from crbo_ros.signals import Signals
 
@@ -28,8 +27,7 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
     signals = Signals()  # own handlers: rclpy's would shut the context down under our feet, before the plant is safe
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node: ManagedNode | None = None
-    # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
-    spinner = Spinner(make_executor())
+    spinner = Spinner()
     code = REFUSED
     try:
         node = make()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from rclpy.executors import Executor, ExternalShutdownException
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 
 PATIENCE = 3.0  # s for a callback to return
 
 
 class Spinner:
-    """start() ... end()."""
+    """start() ... end().
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
+    """
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor or SingleThreadedExecutor()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._spin, name="executor", daemon=True)
 

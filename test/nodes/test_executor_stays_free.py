@@ -16,15 +16,14 @@ def in_process(domain):
     import rclpy
 
     from crbo_ros.nodes.way_out import WayOut
-    from crbo_ros.ros.executor import make_executor
     from crbo_ros.ros.spinner import Spinner
 
     ends = []
 
-    def start(make, parameters=None, executor=make_executor):
+    def start(make, parameters=None, executor=None):
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
-        node, spinner = make(), Spinner(executor())
+        node, spinner = make(), Spinner(executor and executor())
         spinner.start(node)
         ends.append((node, spinner))
         return node
@@ -116,13 +115,12 @@ def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
     assert True not in said[said.index(False) :], said
 
 
-@pytest.mark.parametrize("kind", ["LeanExecutor", "SingleThreadedExecutor", "MultiThreadedExecutor"])
+@pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
 def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
     import rclpy
     from rclpy import executors
     from std_srvs.srv import Trigger
 
-    from crbo_ros.ros.executor import LeanExecutor
     from crbo_ros.ros.worker import Worker, defer
 
     release, errors = threading.Event(), []
@@ -142,7 +140,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
         node.create_service(Trigger, "quick", quick)
         return node
 
-    in_process(make, executor=getattr(executors, kind, LeanExecutor))
+    in_process(make, executor=getattr(executors, kind))
     client = peer.node.create_client(Trigger, "slow")
     assert client.wait_for_service(10.0)
     waiting = [client.call_async(Trigger.Request()) for _ in range(3)]
@@ -246,84 +244,6 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
     assert asked.count("hears") == 4
     assert errors == []
     assert not any(answer.done() for answer in unheard)
-
-
-def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process, peer):
-    import rclpy
-    from std_msgs.msg import String
-    from std_srvs.srv import Trigger
-
-    from crbo_ros.ros.executor import LeanExecutor
-
-    node = in_process(lambda: rclpy.create_node("changing"))
-    assert isinstance(node.executor, LeanExecutor)
-    time.sleep(0.2)  # it waits, for nothing but its parameter services
-    for _ in range(3):
-        heard, ticks, called = [], [], []
-        publisher = node.create_publisher(String, "word", 1)
-        subscription = node.create_subscription(String, "word", heard.append, 1)
-        timer = node.create_timer(0.02, lambda ticks=ticks: ticks.append(time.monotonic()))
-        guard = node.create_guard_condition(lambda called=called: called.append("guard"))
-        service = node.create_service(Trigger, "answer", lambda request, response: response)
-        client = node.create_client(Trigger, "answer")
-        wait_until(lambda p=publisher: p.get_subscription_count() == 1, 10, "the subscription")
-        publisher.publish(String(data="x"))
-        guard.trigger()
-        wait_until(lambda h=heard, t=ticks, c=called: h and len(t) > 3 and c, 10, "topic, timer and guard condition")
-        assert client.wait_for_service(10.0)
-        assert client.call(Trigger.Request(), timeout_sec=10.0) is not None
-        node.destroy_timer(timer)
-        node.destroy_subscription(subscription)
-        time.sleep(0.1)
-        before = len(ticks)
-        publisher.publish(String(data="y"))
-        time.sleep(0.2)
-        assert (len(heard), len(ticks)) == (1, before)
-        assert called == ["guard"]
-        for entity, kind in ((service, "service"), (client, "client"), (publisher, "publisher")):
-            getattr(node, f"destroy_{kind}")(entity)
-        node.destroy_guard_condition(guard)
-
-
-def test_the_executor_follows_simulated_time_and_uses_no_time_of_its_own_when_idle(in_process, peer):
-    import rclpy
-    from builtin_interfaces.msg import Time
-    from rclpy.parameter import Parameter
-    from rosgraph_msgs.msg import Clock
-
-    ticks = []
-
-    def make():
-        node = rclpy.create_node("simulated", parameter_overrides=[Parameter("use_sim_time", value=True)])
-        node.create_timer(1.0, lambda: ticks.append(node.get_clock().now().nanoseconds))
-        return node
-
-    node = in_process(make)
-    clock = peer.publisher(Clock, "/clock", 10)
-    wait_until(lambda: clock.get_subscription_count() == 1, 10, "the clock's subscriber")
-    before = time.process_time()
-    time.sleep(1.0)
-    assert ticks == [], "simulated time stands still"
-    assert time.process_time() - before < 0.5
-    for second in range(1, 6):
-        clock.publish(Clock(clock=Time(sec=second)))
-        time.sleep(0.05)
-    wait_until(lambda: len(ticks) >= 4, 10, "the timer")
-    assert node.get_clock().now().nanoseconds == 5 * 10**9
-
-
-def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain, monkeypatch):
-    import rclpy
-
-    from crbo_ros.ros import executor
-
-    rclpy.init(domain_id=domain)
-    try:
-        assert type(executor.make_executor()) is executor.LeanExecutor
-        monkeypatch.setattr(executor, "INNER_PARTS", [*executor.INNER_PARTS, "_renamed"])
-        assert type(executor.make_executor()) is executor.SingleThreadedExecutor
-    finally:
-        rclpy.try_shutdown()
 
 
 @pytest.mark.slow
