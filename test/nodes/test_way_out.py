@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
+import pytest
 from ros_helpers import finished, wait_until
 
 from crbo_ros.nodes import LEFT_BADLY, STUCK
@@ -63,3 +65,21 @@ def test_nothing_is_cut_short_before_the_plant_is_safe():
     assert done.stdout.split() == ["halt", "close", "tidy"]
     assert done.returncode == 0
     assert "still on the way out" in done.stderr
+
+
+@pytest.mark.slow
+def test_told_to_end_all_runners_stop_at_once_though_one_is_frozen_and_none_begins_again(toy_graph):
+    graph = toy_graph(episodes=200, runners=4, toy={"seconds": 3.0})
+    with graph:
+        wait_until(lambda: len({line["pid"] for line in graph.ledger.lines("start")}) == 4, 60, "four rollouts")
+        frozen = graph.processes["episode_runner_0"].pid
+        os.kill(frozen, signal.SIGSTOP)
+        told = time.time()
+        codes = graph.end()
+    others = {graph.processes[f"episode_runner_{i}"].pid for i in (1, 2, 3)}
+    last = {line["pid"]: line["time"] - told for line in graph.ledger.lines("stopped")}
+    print("last step after the signal, in s:", sorted(last.values()))
+    assert set(last) == others
+    assert max(last.values()) < 0.3
+    assert not [line for line in graph.ledger.lines("start") if line["time"] > told]
+    assert {name: code for name, code in codes.items() if code} == {"episode_runner_0": -signal.SIGKILL}
