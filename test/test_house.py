@@ -13,6 +13,7 @@ SHARED = {
     "clock",
     "errors",
     "registry",
+    "signals",
     "file_lock",
     "yaml_section",
     "compiled",

@@ -9,15 +9,16 @@ import argparse
 import json
 import os
 import tempfile
-import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from crbo_ros.bench.in_process import read_data_file, run_in_process
 from crbo_ros.bringup.graph import graph
 from crbo_ros.registry import make_task
+from crbo_ros.ros.link import RosLink
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
-    rows = []
+    rows: list[tuple[float, float, float, bool]] = []
     with tempfile.TemporaryDirectory() as name:  # so that loading compiled code does not count for one side
         run_in_process(make_task(args.task), Path(name) / "warm-up", episodes=min(10, args.episodes), seed=args.seed)
     for repeat in range(args.repeats):  # alternating, so that a change of load meets both
@@ -45,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
             f"ratio {seconds / here.seconds:.2f}, service call {1e3 * median:.2f} ms, same data: {data == here.data}",
             flush=True,
         )
-    here, there, calls = (np.array([row[i] for row in rows]) for i in range(3))
+    alone, there, calls = (np.array([row[i] for row in rows]) for i in range(3))
     result = {
         "task": args.task, "episodes": args.episodes, "seed": args.seed, "repeats": args.repeats,
-        "in_process_s": here.tolist(), "graph_s": there.tolist(), "ratio_median": float(np.median(there / here)),
+        "in_process_s": alone.tolist(), "graph_s": there.tolist(), "ratio_median": float(np.median(there / alone)),
         "service_call_ms": (1e3 * calls).tolist(), "same_data": all(row[3] for row in rows), "load": os.getloadavg(),
     }  # fmt: skip
     args.out.mkdir(parents=True, exist_ok=True)
@@ -56,13 +57,13 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"\n{args.task}, {args.episodes} episodes, seed {args.seed}, {args.repeats} repeats, "
         f"load {os.getloadavg()[0]:.1f}; medians: graph / one process {result['ratio_median']:.2f} "
-        f"(from {np.min(there / here):.2f} to {np.max(there / here):.2f}), "
+        f"(from {np.min(there / alone):.2f} to {np.max(there / alone):.2f}), "
         f"service call {1e3 * np.median(calls):.2f} ms"
     )
     return 0 if result["same_data"] else 1
 
 
-def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, float]:
+def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list[Any], float]:
     """(seconds from the first to the last episode, data, median seconds of a service call)."""
     from crbo_ros.bringup.processes import Graph
     from crbo_ros.view.watcher import Watcher
@@ -84,38 +85,13 @@ def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list, floa
 
 
 def time_calls(namespace: str, count: int) -> float:
-    """Median wall time of get_best_policy, called from another process than the optimizer's, in s."""
-    import rclpy
-    from rclpy.executors import SingleThreadedExecutor
-
+    """Median wall time of a call, in s: of a question without a request_id, which the optimizer refuses at once."""
     from crbo_ros.srv import ProposePolicy
 
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    node = rclpy.create_node("caller", namespace=namespace, context=context)
-    client = node.create_client(ProposePolicy, "propose_policy")
-    executor = SingleThreadedExecutor(context=context)
-    executor.add_node(node)
-    quit = threading.Event()
-
-    def spin() -> None:
-        while not quit.is_set():
-            executor.spin_once(timeout_sec=0.05)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    try:
-        if not client.wait_for_service(30.0):
-            raise SystemExit("the optimizer is not there")
-        times = []
+    times = []
+    with RosLink("caller", namespace) as link:
         for _ in range(count):
             start = time.perf_counter()
-            client.call(ProposePolicy.Request(runner="caller"))  # refused at once: no request_id. Times the call alone.
+            link.call("crbo_ros/srv/ProposePolicy", "propose_policy", ProposePolicy.Request(runner="caller"), 10.0)
             times.append(time.perf_counter() - start)
-        return float(np.median(times))
-    finally:
-        quit.set()
-        thread.join()
-        executor.shutdown()
-        node.destroy_node()
-        rclpy.shutdown(context=context)
+    return float(np.median(times))

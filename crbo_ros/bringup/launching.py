@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, EmitEvent, OpaqueFunction, RegisterEventHandler
+from launch import LaunchContext, LaunchDescription  # type: ignore[attr-defined]  # (our folder launch/ hides it)
+from launch.actions import DeclareLaunchArgument, EmitEvent, LogInfo, OpaqueFunction, RegisterEventHandler, TimerAction
 from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
-from crbo_ros.bringup.graph import ARGUMENTS, CONFIG, LOG_LEVEL, NAMESPACE, RUNNER, RUNNERS, TASK_OPTIONS, graph
-from crbo_ros.nodes import PARENT
+from crbo_ros.bringup.graph import (
+    ARGUMENTS,
+    CONFIG,
+    LOG_LEVEL,
+    NAMESPACE,
+    RUNNER,
+    RUNNERS,
+    TASK_OPTIONS,
+    NodeSpec,
+    graph,
+)
+from crbo_ros.bringup.processes import Restarts, environment, new_key
+from crbo_ros.nodes import ENDED
 from crbo_ros.registry import TASKS
+
+RESPAWN_DELAY = 1.0  # s
 
 
 def describe(task: str, **defaults: str) -> LaunchDescription:
@@ -31,33 +43,53 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
     def start(context: LaunchContext) -> list[Any]:
         given = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
         name = given.pop("env") if given["env"] in TASKS else task
-        actions: list[Any] = []
-        running = set()
-        for spec in graph(name, given):
-            node = LifecycleNode(
-                package="crbo_ros",
-                executable=spec.executable,
-                name=spec.name,
-                namespace=given[NAMESPACE.name],
-                parameters=[str(spec.params_file), {**spec.parameters, "exit_when_done": True}]
-                if spec.executable == RUNNER
-                else [str(spec.params_file), spec.parameters],
-                arguments=["--ros-args", "--log-level", given[LOG_LEVEL.name]],
-                output="screen",
-                additional_env={PARENT: str(os.getpid())},
-            )
-            actions.append(node)
-            if spec.executable == RUNNER:
-                running.add(node)
-                actions.append(_end_with(node, running))
-        return actions
+        nodes = Nodes(given[NAMESPACE.name], given[LOG_LEVEL.name])
+        return [action for spec in graph(name, given) for action in nodes.start(spec)]
 
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 
 
-def _end_with(node: LifecycleNode, running: set[LifecycleNode]) -> RegisterEventHandler:
-    def on_exit(event: Any, context: LaunchContext) -> list[Any]:
-        running.discard(node)
-        return [] if running else [EmitEvent(event=Shutdown(reason="all runners have ended"))]
+class Nodes:
+    """The graph's nodes as launch actions, and what follows when one of them ends."""
 
-    return RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))
+    def __init__(self, namespace: str, log_level: str) -> None:
+        self._namespace, self._log_level = namespace, log_level
+        self._key, self._restarts = new_key(), Restarts()
+        self._running: set[str] = set()  # runners
+
+    def start(self, spec: NodeSpec) -> list[Any]:
+        """The node, and what to do at its end."""
+        parameters = spec.parameters
+        if spec.executable == RUNNER:
+            parameters = {**parameters, "exit_when_done": True}
+            self._running.add(spec.name)
+        node = LifecycleNode(
+            package="crbo_ros",
+            executable=spec.executable,
+            name=spec.name,
+            namespace=self._namespace,
+            parameters=[str(spec.params_file), parameters],
+            arguments=["--ros-args", "--log-level", self._log_level],
+            additional_env=environment(spec, self._key),
+            output="screen",
+        )
+
+        def on_exit(event: Any, context: LaunchContext) -> list[Any]:
+            return [] if context.is_shutdown else self._ended(spec, int(event.returncode))
+
+        return [node, RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))]
+
+    def _ended(self, spec: NodeSpec, code: int) -> list[Any]:
+        """An optimizer or a monitor that died is started again (launch's own respawn would do so for ever)."""
+        if spec.executable == RUNNER:
+            self._running.discard(spec.name)
+            return [] if self._running else _shut_down("all runners have ended")
+        if code == ENDED:  # somebody wanted that
+            return []
+        if line := self._restarts.allow(spec, code):
+            return [LogInfo(msg=line), TimerAction(period=RESPAWN_DELAY, actions=self.start(spec))]
+        return _shut_down(f"{spec.name} has ended (exit code {code}); nothing can run without it")
+
+
+def _shut_down(reason: str) -> list[Any]:
+    return [LogInfo(msg=reason), EmitEvent(event=Shutdown(reason=reason))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,28 +16,61 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from crbo_ros.bringup.graph import NodeSpec
-from crbo_ros.nodes import PARENT
+from crbo_ros.bringup.graph import OPTIMIZER, RUNNER, NodeSpec
+from crbo_ros.nodes import KEY, PARENT, died
 
 Say = Callable[[str], None]
+
+PATIENCE = 10.0  # s from the signal to SIGKILL: for all runners together, then for all others together
+RESTARTS = 5  # of an optimizer or a monitor that died, in one run
+
+
+def new_key() -> str:
+    """What monitor and runners of one graph share; one from outside for a graph on several machines."""
+    return os.environ.get(KEY) or secrets.token_hex(16)
+
+
+def environment(spec: NodeSpec, key: str) -> dict[str, str]:
+    """What a node's process gets from us by environment: whom it must not outlive, and the key if it is to know it."""
+    return {PARENT: str(os.getpid()), KEY: "" if spec.executable == OPTIMIZER else key}
+
+
+def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path) -> list[str]:
+    """How a node is started; its own parameters go into a file, which keeps any string intact."""
+    overrides = folder / f"{spec.name}.yaml"
+    full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
+    overrides.write_text(params_text(full_name, spec.parameters))
+    words = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable, "--ros-args", "-r", f"__node:={spec.name}"]
+    words += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
+    return [*words, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
+
+
+class Restarts:
+    """Which node that ended is started again: an optimizer or a monitor that died, so often in a run.
+
+    What moves things is not started again by itself: that is for a person to look at.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def allow(self, spec: NodeSpec, code: int) -> str:
+        """What to tell when it may be started again; else empty."""
+        if spec.executable == RUNNER or not died(code) or self.count >= RESTARTS:
+            return ""
+        self.count += 1
+        return f"{spec.name} died (exit code {code}); it is started again ({self.count} of {RESTARTS})"
 
 
 class Process:
     """One node, its output passed on line by line with its name in front."""
 
-    def __init__(self, spec: NodeSpec, namespace: str, log_level: str, folder: Path, say: Say) -> None:
+    def __init__(self, spec: NodeSpec, words: list[str], key: str, say: Say) -> None:
         self.spec = spec
-        overrides = folder / f"{spec.name}.yaml"  # a file keeps any string intact
-        full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
-        overrides.write_text(params_text(full_name, spec.parameters))
-        command = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable]
-        command += ["--ros-args", "-r", f"__node:={spec.name}"]
-        command += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
-        command += ["--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
         # A session of its own: a Ctrl-C at the terminal reaches us alone, and we end the nodes in order, once each.
         self._popen = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            env={**os.environ, PARENT: str(os.getpid())},
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            start_new_session=True, env={**os.environ, **environment(spec, key)},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._pass_on, args=(say,), daemon=True)
         self._reader.start()
@@ -55,15 +89,15 @@ class Process:
         """The exit code, or None while it runs."""
         return self._popen.poll()
 
-    def end(self, timeout: float = 10.0) -> int:
-        """SIGINT once, and SIGKILL if that did not help in time; the exit code."""
+    def tell(self) -> None:
+        """SIGINT: end. Waits for nothing."""
         if self.code is None:
             self._popen.send_signal(signal.SIGINT)
-        return self.wait(timeout)
 
-    def wait(self, timeout: float) -> int:
+    def wait(self, deadline: float) -> int:
+        """The exit code; SIGKILL if it still runs at the deadline (time.monotonic())."""
         try:
-            self._popen.wait(timeout)
+            self._popen.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.kill()
         self._reader.join(1.0)
@@ -83,30 +117,50 @@ class Graph:
     ) -> None:
         self.specs, self.namespace, self.log_level, self.say = specs, namespace, log_level, say
         self.processes: dict[str, Process] = {}
+        self.key = new_key()
+        self._restarts = Restarts()
 
     def start(self, name: str) -> Process:
         """Start (or start again) the node of that name."""
         spec = next(spec for spec in self.specs if spec.name == name)
-        self.processes[name] = Process(spec, self.namespace, self.log_level, Path(self._folder.name), self.say)
+        words = command(spec, self.namespace, self.log_level, Path(self._folder.name))
+        self.processes[name] = Process(spec, words, self.key, self.say)
         return self.processes[name]
 
     def of(self, executable: str) -> list[Process]:
         return [process for process in self.processes.values() if process.spec.executable == executable]
 
+    def revive(self) -> dict[str, int]:
+        """Start what died again, as far as that is allowed; exit codes of those that have ended for good."""
+        ended = {}
+        for name, process in list(self.processes.items()):
+            if (code := process.code) is None:
+                continue
+            if line := self._restarts.allow(process.spec, code):
+                self.say(f"crbo: {line}")
+                self.start(name)
+            else:
+                ended[name] = code
+        return ended
+
     def __enter__(self) -> Graph:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         self._folder = tempfile.TemporaryDirectory(prefix="crbo-")
-        for spec in self.specs:
-            self.start(spec.name)
+        try:
+            for spec in self.specs:
+                self.start(spec.name)
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.end()
 
     def end(self) -> dict[str, int]:
-        """End all processes: what moves first. Exit codes by name."""
-        order = sorted(self.processes.values(), key=lambda process: process.spec.executable != "episode_runner")
-        codes = {process.spec.name: process.end() for process in order}
+        """End all processes: what moves first, all of it at once. Exit codes by name."""
+        runners = self.of(RUNNER)
+        codes = _end(runners) | _end([process for process in self.processes.values() if process not in runners])
         self._folder.cleanup()
         return codes
 
@@ -118,6 +172,14 @@ class Graph:
                 return True
             time.sleep(0.02)
         return False
+
+
+def _end(processes: list[Process]) -> dict[str, int]:
+    """Tell them all, then wait for them under one deadline."""
+    for process in processes:
+        process.tell()
+    deadline = time.monotonic() + PATIENCE
+    return {process.spec.name: process.wait(deadline) for process in processes}
 
 
 def params_text(node: str, parameters: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros import __version__
+from crbo_ros.errors import PlantError
+from crbo_ros.ros.link import RosLink
 
 OPTIONAL = (
     ("numba", "fast simulations", "pip install numba"),
@@ -70,16 +72,16 @@ def _version(module: str) -> str:
 def check_ros() -> list[str]:
     """ROS, its middleware, and a proposal from an optimizer in another process. Problems, in words."""
     try:
-        import rclpy
+        from rclpy.utilities import get_rmw_implementation_identifier
     except ImportError as error:
         return [f"rclpy cannot be imported ({error}); source ROS 2 Jazzy, or use ./crbo, which brings its own"]
     try:
-        from crbo_ros.srv import ProposePolicy
+        from crbo_ros.srv import ProposePolicy  # built from srv/
     except ImportError as error:
         return [f"the interfaces are not built ({error}); use ./crbo, or colcon build and source install/setup.bash"]
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
-    print(f"ROS          {os.environ.get('ROS_DISTRO', '?')}, {rclpy.get_rmw_implementation_identifier()}")
+    print(f"ROS          {os.environ.get('ROS_DISTRO', '?')}, {get_rmw_implementation_identifier()}")
     from crbo_ros.bringup.graph import NodeSpec
     from crbo_ros.bringup.processes import Graph
 
@@ -89,35 +91,28 @@ def check_ros() -> list[str]:
         file.write_text("/**:\n  ros__parameters:\n    task: custom\n")
         options = {"lower": [0.0], "upper": [1.0], "theta_0": [0.25]}
         parameters = {"experiment": "doctor", "experiments_dir": folder, "task_options": options}
-        context = rclpy.Context()
-        rclpy.init(context=context)
-        node = rclpy.create_node("doctor", context=context)
-        client = node.create_client(ProposePolicy, "propose_policy")
-        executor = rclpy.executors.SingleThreadedExecutor(context=context)
-        executor.add_node(node)
-        try:
-            with Graph([NodeSpec("optimizer", "optimizer", file, parameters)], say=said.append):
-                return _round_trip(client, executor, ProposePolicy.Request(runner="doctor", request_id="1"), said)
-        finally:
-            executor.shutdown()
-            node.destroy_node()
-            rclpy.shutdown(context=context)
+        with Graph([NodeSpec("optimizer", "optimizer", file, parameters)], say=said.append), RosLink("doctor") as link:
+            return _round_trip(link, ProposePolicy.Request(runner="doctor", request_id="1"), said)
 
 
-def _round_trip(client: Any, executor: Any, request: Any, said: list[str]) -> list[str]:
+def _round_trip(link: RosLink, request: Any, said: list[str]) -> list[str]:
+    service = ("crbo_ros/srv/ProposePolicy", "/propose_policy")
     start = time.monotonic()
-    while time.monotonic() - start < 30.0:
-        if not client.wait_for_service(1.0):
-            continue
-        asked = time.monotonic()
-        future = client.call_async(request)
-        while not future.done() and time.monotonic() - asked < 5.0:
-            executor.spin_once(timeout_sec=0.1)
-        if future.done() and future.result().status == future.result().OK:
-            theta = list(future.result().proposal.theta)
-            ready, answered = asked - start, 1e3 * (time.monotonic() - asked)
-            print(f"round trip   ProposePolicy from another process in {answered:.1f} ms (ready after {ready:.1f} s)")
-            return [] if theta == [0.25] else [f"the optimizer proposed {theta} instead of theta_0"]
-        time.sleep(0.2)
+    try:
+        link.ready(*service, seconds=30.0)
+        while time.monotonic() - start < 30.0:
+            asked = time.monotonic()
+            answer = link.ask(*service, request, 15.0)
+            if answer.status == answer.OK:
+                theta = list(answer.proposal.theta)
+                ready, answered = asked - start, 1e3 * (time.monotonic() - asked)
+                print(
+                    f"round trip   ProposePolicy from another process in {answered:.1f} ms (ready after {ready:.1f} s)"
+                )
+                return [] if theta == [0.25] else [f"the optimizer proposed {theta} instead of theta_0"]
+            time.sleep(0.2)
+        problem = answer.reason
+    except PlantError as error:
+        problem = str(error)
     tail = "\n  ".join(said[-5:])
-    return [f"no proposal came from an optimizer in another process within 30 s. It said:\n  {tail}"]
+    return [f"no proposal came from an optimizer in another process within 30 s: {problem}. It said:\n  {tail}"]

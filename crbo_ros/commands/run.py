@@ -36,9 +36,11 @@ from crbo_ros.bringup.graph import (
 )
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.nodes import STUCK
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task, task_problem
+from crbo_ros.signals import Signals
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
 FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
@@ -77,17 +79,15 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
     from crbo_ros.view.watcher import Watcher
 
     screen = Screen()
-    interrupted = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: interrupted.set())
+    signals = Signals()
     screen.say(f"experiment {folder.name} in {folder}, namespace /{namespace}")
     with Graph(specs, namespace=namespace, log_level=log_level, say=screen.say) as processes:
         with Watcher(namespace) as watcher:
             ended: dict[str, int] = {}
             finished = math.inf
-            while not interrupted.wait(0.1):
+            while not signals.wait(0.1):
                 screen.status(watcher.line())
-                ended = {p.spec.name: p.code for p in processes.processes.values() if p.code is not None}
+                ended = processes.revive()
                 runners = processes.of("episode_runner")
                 if any(ended.values()) or len(ended) > len([p for p in runners if p.code is not None]):
                     break
@@ -97,14 +97,14 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
                     finished = min(finished, time.monotonic())
                     if time.monotonic() > finished + FAREWELL:
                         break
+            codes = processes.end()  # before anything else: until then things move
             screen.status(watcher.line())
         screen.close()
-        codes = processes.end()
-    if interrupted.is_set():
+    if signals.came:
         print("crbo: interrupted; the same command carries on", file=sys.stderr)
         return 130
-    # (-SIGINT: our own signal met a node that was on its way out already)
-    if bad := {name: code for name, code in (codes | ended).items() if code not in (0, -signal.SIGINT)}:
+    # (-SIGINT: our own signal met a node that was on its way out already; STUCK: it said so, and all was done)
+    if bad := {name: code for name, code in (codes | ended).items() if code not in (0, -signal.SIGINT, STUCK)}:
         print(f"crbo: ended early: {', '.join(f'{n} (exit code {c})' for n, c in bad.items())}", file=sys.stderr)
         return 1
     return 0

@@ -5,7 +5,18 @@ import os
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before NumPy is loaded: threads make problems of this size slower
 
-# The process that a node must not outlive; known from the start, should it die while a node loads.
-PARENT = "CRBO_PARENT"
-# A secret of the monitor and the runners of one graph, given by whoever starts it: approvals are signed with it.
-KEY = "CRBO_KEY"
+# What whoever starts a graph tells its nodes by environment.
+PARENT = "CRBO_PARENT"  # the process that a node must not outlive; known from the start, should it die meanwhile
+KEY = "CRBO_KEY"  # what monitor and runners of one graph share, and nobody else
+
+# Exit codes.
+ENDED = 0  # as asked: a signal, the end of the run
+REFUSED = 1  # bad input; starting it again would not help
+CRASHED = 2  # something unexpected; the stores are made for starting again
+LEFT_BADLY = 3  # a step of its way out failed: look at the plant
+STUCK = 4  # the plant was safe and the stores were closed, but what came after took too long
+
+
+def died(code: int) -> bool:
+    """Whether a process with this exit code ended by accident: killed by a signal, or by an error of its own."""
+    return code < 0 or code == CRASHED

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.service import Service
-from rclpy.signals import SignalHandlerOptions
 from rclpy.timer import Timer
 
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.nodes import PARENT
+from crbo_ros.nodes import CRASHED, ENDED, LEFT_BADLY
+from crbo_ros.nodes.process import run_node as run_node
+from crbo_ros.nodes.way_out import WayOut
 from crbo_ros.registry import task_problem
-from crbo_ros.ros.executor import make_executor
 from crbo_ros.ros.parameter_files import complaint, files_of, sections
 from crbo_ros.ros.parameters import GROUP, Parameter, nested
 from crbo_ros.ros.worker import Worker, defer
@@ -49,7 +45,7 @@ class ManagedNode(LifecycleNode):
         super().__init__(name, automatically_declare_parameters_from_overrides=True)
         self.active = False
         self.done = threading.Event()  # set: the process should exit
-        self.exit_code = 0
+        self.exit_code = ENDED
         self._table = {parameter.name: parameter for parameter in self.PARAMETERS}
         self._check_parameters()
         for parameter in self.PARAMETERS:
@@ -103,7 +99,7 @@ class ManagedNode(LifecycleNode):
         if self._leaving:  # what the job needed has just been closed
             return
         self.get_logger().fatal("".join(traceback.format_exception(error)))
-        self.exit_code = 1
+        self.exit_code = CRASHED
         self.done.set()
 
     # -- parameters ---------------------------------------------------------------------------------
@@ -205,13 +201,16 @@ class ManagedNode(LifecycleNode):
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self.leave()
+        way_out = WayOut()
+        self.leave(way_out)
+        if not way_out.over():
+            self.exit_code = LEFT_BADLY
         return super().on_shutdown(state)
 
     def _LifecycleNodeMixin__on_change_state(self, request: Any, response: Any) -> Any:
         """rclpy's own handler dies on an invalid transition (ros2/rclpy #1209); refuse it instead."""
         try:
-            return super()._LifecycleNodeMixin__on_change_state(request, response)
+            return super()._LifecycleNodeMixin__on_change_state(request, response)  # type: ignore[misc]
         except _rclpy.RCLError as error:
             self.get_logger().warning(f"transition refused: {error}")
             response.success = False
@@ -225,15 +224,19 @@ class ManagedNode(LifecycleNode):
         success = TransitionCallbackReturn.SUCCESS
         return self.trigger_configure() == success and self.trigger_activate() == success
 
-    def leave(self) -> None:
+    def leave(self, way_out: WayOut) -> None:
         """Halt and close, from whatever state. Called on every way out."""
         self.active, self._leaving = False, True
-        self.halt()
-        self.close()
+        way_out.step("halt", self.halt)
+        way_out.step("close", self.close)
 
-    def end_workers(self) -> None:
+    def end_workers(self, seconds: float = 3.0) -> None:
+        """Tell all, and wait for them under one deadline."""
         for worker in self._workers:
-            worker.end(5.0)
+            worker.end()
+        deadline = time.monotonic() + seconds
+        if busy := [worker.name for worker in self._workers if not worker.join(deadline - time.monotonic())]:
+            raise RuntimeError(f"still busy after {seconds:g} s: {', '.join(busy)}")
 
     # -- diagnostics --------------------------------------------------------------------------------
 
@@ -248,54 +251,3 @@ class ManagedNode(LifecycleNode):
         array = DiagnosticArray(status=[status])
         array.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(array)
-
-
-def run_node(make: Any) -> int:
-    """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
-    stop = threading.Event()
-    parent = int(os.environ.get(PARENT) or 0)
-    # Own handlers: rclpy's would shut the context down under our feet, before the plant is safe.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node = spinner = None
-    # One thread: rclpy's multi-threaded executor spends more time on handing callbacks over than on calling them.
-    executor, over = make_executor(), threading.Event()
-    try:
-        node = make()
-        executor.add_node(node)
-        spinner = threading.Thread(target=_spin, args=(executor, over), daemon=True)
-        spinner.start()
-        if not node.begin():
-            return 1
-        while not (stop.wait(0.1) or node.done.is_set()):
-            if parent and os.getppid() != parent:
-                node.get_logger().warning("the process that started this node is gone; leaving")
-                break
-            if not spinner.is_alive():
-                node.get_logger().fatal("the executor died")
-                return 1
-        return int(node.exit_code)
-    except CrboError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        if node is not None:
-            node.leave()
-            node.end_workers()
-        over.set()
-        executor.create_task(lambda: None)  # wakes it
-        if spinner is not None:
-            spinner.join(5.0)
-        executor.shutdown(timeout_sec=5.0)
-        if node is not None:
-            node.destroy_node()
-        rclpy.try_shutdown()
-        for number in (signal.SIGINT, signal.SIGTERM):  # all is safe: a second one must not spoil the exit code
-            signal.signal(number, signal.SIG_IGN)
-
-
-def _spin(executor: SingleThreadedExecutor, over: threading.Event) -> None:
-    with contextlib.suppress(ExternalShutdownException):
-        while not over.is_set():
-            executor.spin_once()

@@ -112,12 +112,14 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._publish_status()
 
     def close(self) -> None:
-        if self.task is not None:
-            task, self.task = self.task, None
-            task.close()
-        if self.spool is not None:
-            spool, self.spool = self.spool, None
-            spool.close()
+        task, self.task = self.task, None
+        spool, self.spool = self.spool, None
+        try:
+            if task is not None:
+                task.close()
+        finally:
+            if spool is not None:
+                spool.close()
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         status = self._status

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from builtin_interfaces.msg import Duration, Time
 
-from crbo_ros import msg
+from crbo_ros import msg  # type: ignore[attr-defined]  # built from msg/
 from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
 
 Value = TypeVar("Value", Episode, Offer, Verdict)

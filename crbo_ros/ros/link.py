@@ -1,7 +1,8 @@
-"""A plant's own small piece of ROS: a node in a context of its own, spun on a thread, with calls that can be stopped.
+"""One's own small piece of ROS: a node in a context of its own, spun on a thread, with calls that can be stopped.
 
-A context of its own, because the plant must still be able to call (stop, restore) while the process that holds it shuts
-its own node down. rclpy is imported when a link is opened, so that tasks can be made where ROS is not installed.
+For plants, clients and tools. A context of its own, because a plant must still be able to call (stop, restore) while
+the process that holds it shuts its own node down. rclpy is imported when a link is opened, so that tasks can be made
+where ROS is not installed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
+from types import TracebackType
 from typing import Any
 
 from crbo_ros.errors import InvalidInput, MissingDependency, PlantError
@@ -19,6 +22,7 @@ from crbo_ros.errors import InvalidInput, MissingDependency, PlantError
 POLL = 0.02  # s between two looks at whether to go on
 DISCOVERY = 15.0  # s to wait for a service to appear
 GONE = 1.0  # s after which a service that is no longer offered counts as gone
+TRIES = 3  # of a question that may be asked twice
 
 # Called at every look; raises Stopped when somebody wants the episode to end.
 Poll = Callable[[], None]
@@ -37,10 +41,10 @@ def no_poll() -> None:
 
 
 class RosLink:
-    """open() ... close(). Not thread-safe: one caller at a time, and callbacks on the link's own thread."""
+    """open() ... close(), or `with`. Not thread-safe: one caller at a time, and callbacks on the link's own thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = f"{name}_{os.getpid()}"
+    def __init__(self, name: str, namespace: str = "") -> None:
+        self.name, self.namespace = f"{name}_{os.getpid()}", namespace
         self.node: Any = None
         self._clients: dict[tuple[str, str], Any] = {}
 
@@ -49,37 +53,40 @@ class RosLink:
             return
         try:
             import rclpy
+            from rclpy.context import Context
             from rclpy.executors import SingleThreadedExecutor
             from rclpy.signals import SignalHandlerOptions
+
+            from crbo_ros.ros.spinner import Spinner
         except ImportError as error:
             raise MissingDependency(
-                f"this plant needs ROS 2 (rclpy): source it, or use ./crbo, which installs it ({error})"
+                f"this needs ROS 2 (rclpy): source it, or use ./crbo, which installs it ({error})"
             ) from None
-        self._context = rclpy.Context()
+        self._context = Context()
         rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
         # Not the process's own arguments: a node name or namespace given to the runner must not rename this node too.
-        self.node = rclpy.create_node(self.name, context=self._context, use_global_arguments=False)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self.node)
-        self._quit = threading.Event()
-        self._thread = threading.Thread(target=self._spin, name=self.name, daemon=True)
-        self._thread.start()
-
-    def _spin(self) -> None:
-        while not self._quit.is_set():
-            self._executor.spin_once(timeout_sec=0.2)
+        self.node = rclpy.create_node(
+            self.name, namespace=self.namespace, context=self._context, use_global_arguments=False
+        )
+        self._spinner = Spinner(SingleThreadedExecutor(context=self._context))
+        self._spinner.start(self.node)
 
     def close(self) -> None:
+        """Every step is tried whatever becomes of the others."""
         if self.node is None:
             return
-        self._quit.set()
-        self._executor.wake()
-        self._thread.join()
-        self._executor.shutdown()
-        node, self.node = self.node, None
-        node.destroy_node()
-        self._context.try_shutdown()
-        self._clients = {}
+        node, self.node, self._clients = self.node, None, {}
+        with ExitStack() as steps:
+            steps.callback(self._context.try_shutdown)
+            steps.callback(node.destroy_node)
+            steps.callback(self._spinner.end)
+
+    def __enter__(self) -> RosLink:
+        self.open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
     def wait(self, condition: Callable[[], bool], seconds: float, poll: Poll = no_poll) -> bool:
         """Wait until a condition holds (True) or time is up (False); `poll` is asked at 50 Hz."""
@@ -115,28 +122,31 @@ class RosLink:
             raise PlantError(f"nobody offers the service {name} ({type_}); is its node running, in this ROS domain?")
 
     def call(
-        self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY
-    ) -> Any:
-        """One answer of a service. PlantError if there is no service, no answer in time, or it goes away meanwhile."""
-        return self._call(type_, name, request, seconds, poll, discovery)
+        self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY,
+        tries: int = 1,
+    ) -> Any:  # fmt: skip
+        """One answer of a service. PlantError if there is no service, no answer in time, or it goes away meanwhile.
+
+        `tries` share the seconds. The first answers to a new client can get lost: a service is seen before it has seen
+        the client in turn.
+        """
+        self.ready(type_, name, discovery, poll)
+        for left in reversed(range(tries)):
+            try:
+                return self._call(self.client(type_, name), name, request, seconds / tries, poll)
+            except NoAnswer as error:
+                if not left:
+                    raise
+                self.node.get_logger().warning(f"{error}; asked again, {left} more")
+        raise AssertionError("tries: at least one")
 
     def ask(
         self, type_: str, name: str, request: Any, seconds: float, poll: Poll = no_poll, discovery: float = DISCOVERY
     ) -> Any:
-        """As `call`, for what may be asked twice: once more, and once more, when there is no answer.
+        """`call` for what may be asked twice."""
+        return self.call(type_, name, request, seconds, poll, discovery, TRIES)
 
-        The first answers to a new client can get lost: a service is seen before it has seen the client in turn.
-        """
-        for _ in range(2):
-            try:
-                return self._call(type_, name, request, seconds / 3.0, poll, discovery)
-            except NoAnswer:
-                continue
-        return self._call(type_, name, request, seconds / 3.0, poll, discovery)
-
-    def _call(self, type_: str, name: str, request: Any, seconds: float, poll: Poll, discovery: float) -> Any:
-        self.ready(type_, name, discovery, poll)
-        client = self.client(type_, name)
+    def _call(self, client: Any, name: str, request: Any, seconds: float, poll: Poll) -> Any:
         last_seen = time.monotonic()
 
         def look() -> None:

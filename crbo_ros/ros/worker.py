@@ -35,11 +35,20 @@ class Worker:
         """Whether nothing waits (the job in hand is not counted)."""
         return self._jobs.empty()
 
-    def end(self, timeout: float) -> None:
-        """Finish what has been submitted, and end. Later jobs are never done."""
+    @property
+    def name(self) -> str:
+        return self._thread.name
+
+    def end(self) -> None:
+        """Finish what has been submitted, and end; waits for nothing. Later jobs are never done."""
         self._jobs.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for its end; whether that came in time."""
+        if self._thread is threading.current_thread():
+            return True
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -68,8 +77,11 @@ def defer(service: Service, worker: Worker, at_once: Callable[[Any], Any] | None
     def take(request: Any, response: Any) -> Any:
         return (request, response) if at_once is None else (request, response, at_once(request))
 
+    def send(taken: Any, header: Any) -> None:
+        worker.submit(lambda: _send(service, worker, handler(*taken), header))
+
     service.callback = take
-    service.send_response = lambda taken, header: worker.submit(lambda: _send(service, worker, handler(*taken), header))
+    service.send_response = send  # type: ignore[method-assign, assignment]
 
 
 def _send(service: Any, worker: Worker, response: Any, header: Any, tries: int = TRIES) -> None:

@@ -15,31 +15,28 @@ def in_process(domain):
     """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
     import rclpy
 
-    from crbo_ros.nodes.base import _spin
-    from crbo_ros.ros.executor import make_executor
+    from crbo_ros.nodes.way_out import WayOut
+    from crbo_ros.ros.spinner import Spinner
 
     ends = []
 
-    def start(make, parameters=None, executor=make_executor):
+    def start(make, parameters=None, executor=None):
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
-        node, executor, over = make(), executor(), threading.Event()
-        executor.add_node(node)
-        thread = threading.Thread(target=_spin, args=(executor, over))
-        thread.start()
-        ends.append((node, executor, over, thread))
+        node, spinner = make(), Spinner(executor and executor())
+        spinner.start(node)
+        ends.append((node, spinner))
         return node
 
     yield start
-    for node, executor, over, thread in ends:
-        getattr(node, "leave", lambda: None)()
-        getattr(node, "end_workers", lambda: None)()
-        over.set()
-        executor.create_task(lambda: None)
-        thread.join()
-        executor.shutdown()
-        node.destroy_node()
+    way_out = WayOut(60.0)
+    for node, spinner in ends:
+        getattr(node, "leave", lambda way_out: None)(way_out)
+        way_out.step("workers", getattr(node, "end_workers", lambda: None))
+        way_out.step("executor", spinner.end)
+        way_out.step("node", node.destroy_node)
     rclpy.try_shutdown()
+    assert way_out.over()
 
 
 def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(
@@ -121,13 +118,12 @@ def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
     assert True not in said[said.index(False) :], said
 
 
-@pytest.mark.parametrize("kind", ["LeanExecutor", "SingleThreadedExecutor", "MultiThreadedExecutor"])
+@pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
 def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
     import rclpy
     from rclpy import executors
     from std_srvs.srv import Trigger
 
-    from crbo_ros.ros.executor import LeanExecutor
     from crbo_ros.ros.worker import Worker, defer
 
     release, errors = threading.Event(), []
@@ -147,7 +143,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
         node.create_service(Trigger, "quick", quick)
         return node
 
-    in_process(make, executor=getattr(executors, kind, LeanExecutor))
+    in_process(make, executor=getattr(executors, kind))
     client = peer.node.create_client(Trigger, "slow")
     assert client.wait_for_service(10.0)
     waiting = [client.call_async(Trigger.Request()) for _ in range(3)]
@@ -167,7 +163,8 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
     for i in range(5):
         worker.submit(lambda i=i: done.append(i))
     worker.submit(lambda: 1 / 0)
-    worker.end(5.0)
+    worker.end()
+    assert worker.join(5.0)
     assert done == [0, 1, 2, 3, 4]
     assert [type(error) for error in errors] == [ZeroDivisionError]
 
@@ -203,7 +200,8 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
     defer(service, worker)
     service.send_response(service.callback("asked", "answered"), SimpleNamespace(request_id=7))
     wait_until(lambda: sent or len(refused) == TRIES, 5, "the end")
-    worker.end(5.0)
+    worker.end()
+    assert worker.join(5.0)
     assert sent == ([("asked, answered", 7)] if arrives else [])
     assert refused == [7] * min(silent, TRIES)
     assert errors == []
@@ -249,84 +247,6 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
     assert asked.count("hears") == 4
     assert errors == []
     assert not any(answer.done() for answer in unheard)
-
-
-def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(in_process, peer):
-    import rclpy
-    from std_msgs.msg import String
-    from std_srvs.srv import Trigger
-
-    from crbo_ros.ros.executor import LeanExecutor
-
-    node = in_process(lambda: rclpy.create_node("changing"))
-    assert isinstance(node.executor, LeanExecutor)
-    time.sleep(0.2)  # it waits, for nothing but its parameter services
-    for _ in range(3):
-        heard, ticks, called = [], [], []
-        publisher = node.create_publisher(String, "word", 1)
-        subscription = node.create_subscription(String, "word", heard.append, 1)
-        timer = node.create_timer(0.02, lambda ticks=ticks: ticks.append(time.monotonic()))
-        guard = node.create_guard_condition(lambda called=called: called.append("guard"))
-        service = node.create_service(Trigger, "answer", lambda request, response: response)
-        client = node.create_client(Trigger, "answer")
-        wait_until(lambda p=publisher: p.get_subscription_count() == 1, 10, "the subscription")
-        publisher.publish(String(data="x"))
-        guard.trigger()
-        wait_until(lambda h=heard, t=ticks, c=called: h and len(t) > 3 and c, 10, "topic, timer and guard condition")
-        assert client.wait_for_service(10.0)
-        assert client.call(Trigger.Request(), timeout_sec=10.0) is not None
-        node.destroy_timer(timer)
-        node.destroy_subscription(subscription)
-        time.sleep(0.1)
-        before = len(ticks)
-        publisher.publish(String(data="y"))
-        time.sleep(0.2)
-        assert (len(heard), len(ticks)) == (1, before)
-        assert called == ["guard"]
-        for entity, kind in ((service, "service"), (client, "client"), (publisher, "publisher")):
-            getattr(node, f"destroy_{kind}")(entity)
-        node.destroy_guard_condition(guard)
-
-
-def test_the_executor_follows_simulated_time_and_uses_no_time_of_its_own_when_idle(in_process, peer):
-    import rclpy
-    from builtin_interfaces.msg import Time
-    from rclpy.parameter import Parameter
-    from rosgraph_msgs.msg import Clock
-
-    ticks = []
-
-    def make():
-        node = rclpy.create_node("simulated", parameter_overrides=[Parameter("use_sim_time", value=True)])
-        node.create_timer(1.0, lambda: ticks.append(node.get_clock().now().nanoseconds))
-        return node
-
-    node = in_process(make)
-    clock = peer.publisher(Clock, "/clock", 10)
-    wait_until(lambda: clock.get_subscription_count() == 1, 10, "the clock's subscriber")
-    before = time.process_time()
-    time.sleep(1.0)
-    assert ticks == [], "simulated time stands still"
-    assert time.process_time() - before < 0.5
-    for second in range(1, 6):
-        clock.publish(Clock(clock=Time(sec=second)))
-        time.sleep(0.05)
-    wait_until(lambda: len(ticks) >= 4, 10, "the timer")
-    assert node.get_clock().now().nanoseconds == 5 * 10**9
-
-
-def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain, monkeypatch):
-    import rclpy
-
-    from crbo_ros.ros import executor
-
-    rclpy.init(domain_id=domain)
-    try:
-        assert type(executor.make_executor()) is executor.LeanExecutor
-        monkeypatch.setattr(executor, "INNER_PARTS", [*executor.INNER_PARTS, "_renamed"])
-        assert type(executor.make_executor()) is executor.SingleThreadedExecutor
-    finally:
-        rclpy.try_shutdown()
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """Messages filled from plain values, against real message classes."""
 
+import concurrent.futures
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("rclpy")
 pytestmark = pytest.mark.ros
 
 from crbo_ros.errors import InvalidInput, PlantError  # noqa: E402
-from crbo_ros.ros.link import fill, interface  # noqa: E402
+from crbo_ros.ros.link import NoAnswer, RosLink, fill, interface  # noqa: E402
 
 
 def test_a_message_is_filled_with_nested_fields_lists_and_lists_of_messages():
@@ -47,3 +50,43 @@ def test_a_wrong_field_is_named(type_, fields, reason):
 def test_an_unknown_type_is_named():
     with pytest.raises(PlantError, match="nowhere/msg/Nothing is not known"):
         interface("nowhere/msg/Nothing")
+
+
+def silent_link(silent):
+    """A link to a service that does not answer the first `silent` questions, what was asked and what was logged."""
+    link, asked, logged = RosLink("test"), [], []
+
+    def call_async(request):
+        asked.append(request)
+        future = concurrent.futures.Future()
+        if len(asked) > silent:
+            future.set_result("answer")
+        return future
+
+    client = SimpleNamespace(
+        service_is_ready=lambda: True, call_async=call_async, remove_pending_request=lambda future: None
+    )
+    link.client = lambda type_, name: client
+    link.node = SimpleNamespace(get_logger=lambda: SimpleNamespace(warning=logged.append))
+    return link, asked, logged
+
+
+def test_a_question_without_an_answer_is_asked_again_and_each_time_said():
+    link, asked, logged = silent_link(2)
+    assert link.ask("std_srvs/srv/Trigger", "/slow", "question", 0.3) == "answer"
+    assert asked == ["question"] * 3
+    assert logged == [f"the service /slow gave no answer within 0.1 s; asked again, {left} more" for left in (2, 1)]
+
+
+def test_a_command_is_given_once_and_silence_is_an_error():
+    link, asked, logged = silent_link(1)
+    with pytest.raises(NoAnswer, match=r"/slow gave no answer within 0\.1 s"):
+        link.call("std_srvs/srv/Trigger", "/slow", "command", 0.1)
+    assert (len(asked), logged) == (1, [])
+
+
+def test_a_link_that_never_gets_an_answer_says_so_in_the_end():
+    link, asked, logged = silent_link(99)
+    with pytest.raises(NoAnswer):
+        link.ask("std_srvs/srv/Trigger", "/slow", "question", 0.3)
+    assert (len(asked), len(logged)) == (3, 2)

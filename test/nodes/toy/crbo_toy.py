@@ -22,12 +22,12 @@ class Toy(Task):
     hardware = False
     incidental = ("ledger", "seconds", "fail_after")
 
-    def __init__(self, plant=None, *, ledger="", seconds=0.0, fail_after=-1):
+    def __init__(self, plant=None, *, ledger="", seconds=0.0, fail_after=-1, stop_raises=False):
         super().__init__(plant)
         self.space = Space([0.0] * 3, [1.0] * 3)
         self.theta_0 = np.full(3, 0.4)
         self.ledger, self.seconds, self.fail_after = ledger, seconds, fail_after
-        self.episode_seconds = seconds
+        self.episode_seconds, self.stop_raises = seconds, stop_raises
         self.runs = 0
 
     def write(self, event, **more):
@@ -54,4 +54,10 @@ class Toy(Task):
         return Outcome(value, COMPLETED, "", steps, steps / RATE)
 
     def stop(self):
+        if self.stop_raises:
+            raise RuntimeError("the toy's brake is broken")
         self.write("safe")
+
+    def close(self):
+        if self.stop_raises:
+            self.write("closed")

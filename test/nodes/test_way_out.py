@@ -1,0 +1,85 @@
+"""Every step of a node's way out is tried whatever became of the others, and none of it takes for ever."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from ros_helpers import finished, wait_until
+
+from crbo_ros.nodes import LEFT_BADLY, STUCK
+
+
+def test_a_plant_whose_stop_raises_and_stays_so_is_closed_and_the_exit_code_tells(toy_graph):
+    graph = toy_graph(episodes=2, toy={"seconds": 5.0, "stop_raises": True})
+    with graph:
+        wait_until(lambda: graph.ledger.lines("start"), 30, "the rollout")
+        os.kill(graph.processes["episode_runner"].pid, signal.SIGINT)
+        wait_until(lambda: finished(graph), 8, "the exit")
+        assert graph.processes["episode_runner"].code == LEFT_BADLY
+        assert [line["event"] for line in graph.ledger.lines()][-1] == "closed"
+        graph.end()
+    assert any("on the way out, this failed: halt" in line for line in graph.said)
+    assert any("the toy's brake is broken" in line for line in graph.said)
+
+
+TOGETHER = """
+import sys, threading, time
+from crbo_ros.nodes.way_out import WayOut, leave_now
+def fail(): raise SystemExit("no")
+way_out = WayOut(0.3)
+for what, action in {}:
+    way_out.step(what, action)
+    print(what, flush=True)
+    if what == "close":
+        way_out.secured()
+if not way_out.over():
+    leave_now(3)
+"""
+
+
+def leave(steps):
+    code = TOGETHER.format(steps)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+
+
+def test_each_step_is_tried_and_a_failure_is_named():
+    done = leave("[('halt', fail), ('close', fail), ('tidy', print)]")
+    assert done.stdout.split() == ["halt", "close", "tidy"]
+    assert done.returncode == LEFT_BADLY
+    assert "this failed: halt" in done.stderr
+    assert "this failed: close" in done.stderr
+
+
+def test_what_hangs_after_the_plant_is_safe_and_the_stores_are_closed_is_cut_short_with_all_stacks():
+    done = leave("[('halt', print), ('close', print), ('hang', threading.Event().wait)]")
+    assert done.returncode == STUCK
+    assert "still on the way out" in done.stderr
+    assert "in wait" in done.stderr
+
+
+def test_nothing_is_cut_short_before_the_plant_is_safe():
+    done = leave("[('halt', lambda: time.sleep(1.5)), ('close', print), ('tidy', print)]")
+    assert done.stdout.split() == ["halt", "close", "tidy"]
+    assert done.returncode == 0
+    assert "still on the way out" in done.stderr
+
+
+@pytest.mark.slow
+def test_told_to_end_all_runners_stop_at_once_though_one_is_frozen_and_none_begins_again(toy_graph):
+    graph = toy_graph(episodes=200, runners=4, toy={"seconds": 3.0})
+    with graph:
+        wait_until(lambda: len({line["pid"] for line in graph.ledger.lines("start")}) == 4, 60, "four rollouts")
+        frozen = graph.processes["episode_runner_0"].pid
+        os.kill(frozen, signal.SIGSTOP)
+        told = time.time()
+        codes = graph.end()
+    others = {graph.processes[f"episode_runner_{i}"].pid for i in (1, 2, 3)}
+    last = {line["pid"]: line["time"] - told for line in graph.ledger.lines("stopped")}
+    print("last step after the signal, in s:", sorted(last.values()))
+    assert set(last) == others
+    assert max(last.values()) < 0.3
+    assert not [line for line in graph.ledger.lines("start") if line["time"] > told]
+    assert {name: code for name, code in codes.items() if code} == {"episode_runner_0": -signal.SIGKILL}
