@@ -186,5 +186,5 @@ def test_the_whole_graph_improves_the_movement(node, start, tmp_path):
     words = ["run", "arm", "--config", EXAMPLES / "arm.yaml", "--episodes", "8", "--seed", "3", "--no-report"]
     run = start("-m", "crbo_ros.cli", *words, "--experiments-dir", tmp_path)
     assert run.popen.wait(150) == 0, run.output
-    best = json.loads((tmp_path / "arm-crbo-s3" / "best.json").read_text())
+    best = json.loads((tmp_path / "arm-joint_trajectory-crbo-s3" / "best.json").read_text())
     assert best["observed"] > -0.1
