@@ -58,22 +58,21 @@ class EpisodeTable(QtGui.QStandardItemModel):  # type: ignore[misc]
             self._run, self._shown, self._ids = run, 0, []
         changed, self._shown = dict.fromkeys(run.changes[self._shown :]), len(run.changes)
         for id in changed:
-            at = bisect.bisect_left(self._ids, id)
-            if self._ids[at : at + 1] != [id]:
+            at, row = bisect.bisect_left(self._ids, id), run.row(id)
+            if self._ids[at : at + 1] == [id]:
+                self._write([self.item(at, column) for column in range(len(self.COLUMNS))], row)
+            else:
                 self._ids.insert(at, id)
-                self.insertRow(at, [self._item(name) for name, _ in self.COLUMNS])
-            row = run.row(id)
-            for column, (_, text) in enumerate(self.COLUMNS):
-                item = self.item(at, column)
-                item.setText(text(row))
-                item.setForeground(BRUSHES.get(row.outcome, BRUSHES["pending"]))
-                item.setToolTip(row.remark)
+                self.insertRow(at, self._write([QtGui.QStandardItem() for _ in self.COLUMNS], row))
 
-    def _item(self, name: str) -> QtGui.QStandardItem:
-        item = QtGui.QStandardItem()
-        if name in self.NUMBERS:
-            item.setTextAlignment(RIGHT)
-        return item
+    def _write(self, items: list[Any], row: Row) -> list[Any]:
+        for item, (name, text) in zip(items, self.COLUMNS, strict=True):
+            item.setText(text(row))
+            item.setForeground(BRUSHES.get(row.outcome, BRUSHES["pending"]))
+            item.setToolTip(row.remark)
+            if name in self.NUMBERS:
+                item.setTextAlignment(RIGHT)
+        return items
 
 
 class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
@@ -169,6 +168,7 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         self.table = QtWidgets.QTableView()
         self.table.setModel(self.episodes)
         self.table.setEditTriggers(QtWidgets.QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setWordWrap(False)
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(20)
         self.table.horizontalHeader().setStretchLastSection(True)
