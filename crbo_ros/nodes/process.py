@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,7 +16,7 @@ from rclpy.utilities import try_shutdown
 
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import CRASHED, LEFT_BADLY, PARENT, REFUSED
-from crbo_ros.nodes.way_out import WayOut, leave_now
+from crbo_ros.nodes.way_out import WayOut
 from crbo_ros.ros.spinner import Spinner
 from crbo_ros.signals import Signals
 
@@ -26,9 +29,7 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
     launcher = Launcher()
     signals = Signals()  # own handlers: rclpy's would shut the context down under our feet, before the plant is safe
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node: ManagedNode | None = None
-    spinner = Spinner()
-    code = REFUSED
+    node, spinner, code = None, Spinner(), REFUSED
     try:
         node = make()
         spinner.start(node)
@@ -36,21 +37,25 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
             code = _live(node, spinner, signals, launcher)
     except CrboError as error:
         print(f"error: {error}", file=sys.stderr)
-    finally:
-        way_out = WayOut()
-        if node is not None:
-            node.leave(way_out)
-        way_out.secured()
-        if node is not None:
-            way_out.step("ending the workers", node.end_workers)
-        way_out.step("ending the executor", spinner.end)
-        if node is not None:
-            way_out.step("destroying the node", node.destroy_node)
-        way_out.step("shutting rclpy down", try_shutdown)
-        signals.ignore()
-        if not way_out.over():
-            leave_now(LEFT_BADLY)
-    return code
+    except Exception:
+        traceback.print_exc()
+    way_out = WayOut()
+    if node is not None:
+        node.leave(way_out)
+    way_out.secured()
+    if node is not None:
+        way_out.step("ending the workers", node.end_workers)
+    way_out.step("ending the executor", spinner.end)
+    if node is not None:
+        way_out.step("destroying the node", node.destroy_node)
+    way_out.step("shutting rclpy down", try_shutdown)
+    # The middleware's participant and its threads live until the last reference to the node is gone. They are ended
+    # here, where that is watched, and not by the interpreter's own end.
+    del node, spinner
+    way_out.step("letting go of the middleware", gc.collect)
+    way_out.step("exit handlers", atexit._run_exitfuncs)
+    signals.ignore()
+    return code if way_out.over() else LEFT_BADLY
 
 
 def _live(node: ManagedNode, spinner: Spinner, signals: Signals, launcher: Launcher) -> int:

@@ -38,7 +38,7 @@ import os, sys
 print("STARTED", sys.argv[0].rsplit("/", 1)[-1], os.getpid(), os.environ.get("CRBO_KEY"), os.environ["CRBO_PARENT"],
       flush=True)
 from crbo_ros.nodes.__main__ import start
-sys.exit(start(sys.argv[0].rsplit("/", 1)[-1]))
+start(sys.argv[0].rsplit("/", 1)[-1])
 """
 
 
