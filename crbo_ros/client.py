@@ -151,7 +151,6 @@ class Client:
         self.runner = "/".join(["", *filter(None, [self.namespace]), name])
         self.gate = Gate(heartbeat_timeout)
         self.link = RosLink(name)
-        self.why_done = ""
         self._folder, self._experiment = folder, experiment
         self._rig = TrialRig()
         self._spool: Spool | None = None
@@ -162,6 +161,11 @@ class Client:
     def best(self) -> Array | None:
         """The recommended policy, once the run is over."""
         return self._rig.best
+
+    @property
+    def why_done(self) -> str:
+        """Why there are no more trials; empty while there may be."""
+        return "" if self._loop is None else self._loop.why_done
 
     # -- connection -------------------------------------------------------------------------------
 
@@ -188,13 +192,13 @@ class Client:
         return "/".join(["", *filter(None, [self.namespace]), relative])
 
     def _say(self, level: str, text: str) -> None:
-        getattr(self.link.node.get_logger(), level)(text)
+        from crbo_ros.ros.runner_link import say
+
+        say(self.link.node.get_logger(), level, text)
 
     def _on_status(self, status: Status) -> None:
         if status.state not in (State.RUN, State.MAKE_SAFE, State.KEEP):
             self._rig.kept.set()
-        if status.state is State.DONE:
-            self.why_done = status.message
         if status.state is State.ENDED:
             self._rig.trials.put(None)
 
@@ -210,7 +214,7 @@ class Client:
             self._driver.wake()
 
     def close(self) -> None:
-        if self._loop is not None:
+        if self._loop is not None and self._spool is not None:
             self.quit()
             trial = self._rig._trial
             if trial is not None and not trial._over:
@@ -218,7 +222,6 @@ class Client:
                 self._rig._progress = Progress(Stage.ENDED, Ran(STOPPED, reason="left", stopped_by=QUIT))
                 self._driver.wake()
             self._driver.join(10.0)
-            self._loop = None
         self.link.close()
         if self._spool is not None:
             spool, self._spool = self._spool, None

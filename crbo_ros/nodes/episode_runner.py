@@ -26,7 +26,7 @@ from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.registry import make_task
 from crbo_ros.ros import parameters, qos
-from crbo_ros.ros.runner_link import Driver, RunnerLink
+from crbo_ros.ros.runner_link import Driver, RunnerLink, say
 from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
@@ -130,7 +130,7 @@ class EpisodeRunnerNode(base.ManagedNode):
     # -- the loop speaks ----------------------------------------------------------------------------
 
     def _say(self, level: str, text: str) -> None:
-        getattr(self.get_logger(), level)(text)
+        say(self.get_logger(), level, text)
 
     def _on_status(self, status: LoopStatus) -> None:
         """From the loop's thread, whenever something changed."""

@@ -124,6 +124,8 @@ class EpisodeLoop:
         self._last = -math.inf
         self._rested = False
         self._failures = 0  # in a row
+        self._complaint: tuple[str, float | None] = ("", None)  # (what it waits for, since when unless said)
+        self.why_done = ""
         self._quit_at = math.nan
 
     @property
@@ -262,7 +264,9 @@ class EpisodeLoop:
             return 0.0
         self.status.held = obstacle is not None and obstacle.kind == HELD
         if obstacle:
-            self.status.message = obstacle.reason
+            found = "" if obstacle.kind == HELD else self.link.obstacle(MONITOR)
+            self.status.message = f"{MONITOR} {found}" if found else obstacle.reason
+            self._complain(now)
             return min(self.limits.look, 0.02)
         hand.permit, hand.ran, hand.prepared_at, hand.pause, hand.released = None, None, math.nan, 0.02, False
         self.status.plant_safe = False
@@ -527,8 +531,17 @@ class EpisodeLoop:
             return self._not_before - now
         if obstacle:
             self._wait(now, 0.1, f"{whom} {obstacle}")
+            self._complain(now)
             return 0.1
         return 0.0
+
+    def _complain(self, now: float) -> None:
+        """Say what it waits for, once, if that lasts longer than a start takes."""
+        if self._complaint[0] != self.status.message:
+            self._complaint = (self.status.message, now)
+        elif self._complaint[1] is not None and now - self._complaint[1] > 1.0:
+            self.say("warning", f"waits: {self.status.message}")
+            self._complaint = (self.status.message, None)
 
     def _ask(self, now: float, nonce: str = "") -> str:
         self._question = _Question(nonce or new_uid(), now)
@@ -577,6 +590,7 @@ class EpisodeLoop:
     def _finish(self, now: float, answer: Answer) -> None:
         """Nothing left to propose."""
         self._drop_hand()
+        self.why_done = answer.reason
         self._go(State.DONE, answer.reason)
         if not self._rested:
             self._rested = True

@@ -219,6 +219,18 @@ class RunnerLink:
         future.add_done_callback(answered)
 
 
+def say(logger: Any, level: str, text: str) -> None:
+    """A line of the loop's. (rclpy wants one severity for each line of code that logs.)"""
+    if level == "info":
+        logger.info(text)
+    elif level == "warning":
+        logger.warning(text)
+    elif level == "error":
+        logger.error(text)
+    else:
+        logger.fatal(text)
+
+
 def to_answer(answer: Any) -> Answer:
     """A response of propose_policy as a value."""
     status = ANSWER_WORDS.get(answer.status, ports.WAIT)

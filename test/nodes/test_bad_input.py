@@ -1,6 +1,7 @@
 """Bad input over real services and topics: refused with a reason that names the field, the data set untouched."""
 
 import math
+import os
 import resource
 import time
 
@@ -104,7 +105,8 @@ def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
         pytest.param({"experiment_uid": "x"}, marks=pytest.mark.slow),
     ],
 )
-def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer, wrong):
+def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer, wrong, monkeypatch):
+    monkeypatch.setenv("CRBO_KEY", "known to the impostor")
     impostor(peer, lambda verdict: [setattr(verdict, k, v) for k, v in wrong.items()])
     graph = toy_graph(only=("optimizer", "episode_runner"))
     with graph:
@@ -114,7 +116,9 @@ def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer
 
 
 @pytest.mark.slow
-def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer):
+def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer, monkeypatch):
+    monkeypatch.setenv("CRBO_KEY", "known to the impostor")
+
     def spoil(verdict):
         verdict.valid_for = 0.0
 
@@ -126,11 +130,24 @@ def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_
         assert graph.ledger.lines("start") == []
 
 
+@pytest.mark.slow
+def test_a_stranger_that_copies_a_heartbeats_uid_cannot_approve_anything(toy_graph, peer, monkeypatch):
+    """It has no key. (Discovery may be slow to tell the runner that two nodes offer check_rollout.)"""
+    monkeypatch.setenv("CRBO_KEY", "secret")
+    graph = toy_graph(only=("optimizer", "episode_runner"))
+    with graph:
+        monkeypatch.setenv("CRBO_KEY", "a guess")
+        impostor(peer, lambda verdict: None)
+        wait_until(lambda: any("proof: " in line for line in graph.said), 30, "the runner's word")
+        assert graph.ledger.lines("start") == []
+
+
 def impostor(peer, spoil):
     """A monitor of the test's own that approves everything, after `spoil` has had its way with the verdict."""
 
     from crbo_ros.msg import SafetyHeartbeat, SafetyVerdict
-    from crbo_ros.ros import qos
+    from crbo_ros.protocol.records import Verdict
+    from crbo_ros.ros import convert, qos
     from crbo_ros.srv import CheckRollout
 
     heartbeat = peer.publisher(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
@@ -141,9 +158,11 @@ def impostor(peer, spoil):
         response.verdict = SafetyVerdict(
             status=SafetyVerdict.APPROVED, verdict_id="v", monitor_uid="impostor",
             experiment_uid=request.proposal.experiment_uid, proposal_id=request.proposal.id,
-            theta_hash=request.proposal.theta_hash, runner=request.runner, valid_for=5.0,
+            theta_hash=request.proposal.theta_hash, runner=request.runner, valid_for=5.0, nonce=request.nonce,
         )  # fmt: skip
         spoil(response.verdict)
+        value = convert.from_message(response.verdict, Verdict)
+        response.verdict = convert.to_message(value.signed(os.environ["CRBO_KEY"]))
         return response
 
     peer.node.create_service(CheckRollout, "check_rollout", check)

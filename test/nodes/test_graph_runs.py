@@ -210,12 +210,17 @@ def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_en
 
 
 @pytest.mark.slow
-def test_a_plant_that_keeps_failing_ends_the_run_with_its_reason_and_exit_code_1(toy_graph):
+def test_a_plant_that_keeps_failing_is_held_for_a_person_with_its_reason(toy_graph, peer):
+    from std_srvs.srv import Trigger
+
     graph = toy_graph(episodes=5, toy={"fail_after": 2})
-    codes = run_to_end(graph)
-    assert codes["episode_runner"] == 1
-    assert any("the toy's motor is broken" in line for line in graph.said)
-    assert [e.outcome for e in open_store(graph).episodes()] == ["completed"] * 2 + ["failed"] * 10
+    with graph:
+        wait_until(lambda: any("10 episodes in a row failed" in line for line in graph.said), 60, "the runner's word")
+        assert any("the toy's motor is broken" in line for line in graph.said)
+        time.sleep(1.0)
+        assert [e.outcome for e in open_store(graph).episodes()] == ["completed"] * 2 + ["failed"] * 10
+        assert peer.call(Trigger, "episode_runner/clear").success
+        wait_until(lambda: len(open_store(graph).episodes()) > 12, 20, "another try after a person has looked")
 
 
 @pytest.mark.slow

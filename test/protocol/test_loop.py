@@ -171,6 +171,7 @@ class Bench:
         self.memory = self.world.runners[0].memory
         self.link, self.rig, self.gate = FakeLink(), FakeRig(), Gate(0.5)
         self.said: list[str] = []
+        self.world.runners[0].rig = self.rig  # type: ignore[assignment]
         self.options = options
         self.make()
         self.alive = True
