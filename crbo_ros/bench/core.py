@@ -32,7 +32,7 @@ from crbo_ros.registry import make_method
 
 PARTS = ("timing", "inside", "synthetic", "coverage")
 BARS = {25: 0.020, 50: 0.025, 100: 0.035, 200: 0.100, 1000: 3.0}  # s, at d = 112
-KNOWN = {"fit": False, "hyperparameters": UNIT_HYPERPARAMETERS, "scaling": False}
+KNOWN = {"hyperparameters": UNIT_HYPERPARAMETERS}
 OWN_GAMMA = 0.5
 GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.7)
 EARLY = 15
@@ -120,16 +120,19 @@ def timing(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def excess(optimizer: CRBO, theta: Any, gamma: float) -> float:
     """How far sigma_n(x) is above its limit, relative to it; from a dense solve over the surrogate's own data.
 
-    The limit is sqrt(gamma^2 + (1 - gamma^2) v) sigma_f with v = sn2 / (sf2 + sn2), see core/confidence_region.
+    The limit is gamma sigma_f, or where no data point is below that, 1.05 times sigma_n at the best one (core/region).
     """
     model, x = optimizer.surrogate, optimizer.space.to_unit(theta)[None]
     sf2, sn2, length = model.signal_variance, model.noise_variance, model.lengthscales
     correlation = optimizer.kernel.correlation
     K = sf2 * correlation(squared_distances(model.X / length, model.X / length)) + sn2 * np.eye(len(model.X))
-    k = sf2 * correlation(squared_distances(x / length, model.X / length))[0]
-    variance = sf2 - float(k @ np.linalg.solve(K, k))
-    limit = (gamma**2 + (1.0 - gamma**2) * sn2 / (sf2 + sn2)) * sf2
-    return float(np.sqrt(max(variance, 0.0) / limit)) - 1.0
+    points = np.vstack([x, model.X])
+    k = sf2 * correlation(squared_distances(points / length, model.X / length))
+    sigma = np.sqrt(np.maximum(sf2 - np.einsum("ij,ji->i", k, np.linalg.solve(K, k.T)), 0.0))
+    limit = gamma * np.sqrt(sf2)
+    if sigma[1:].min() > limit:
+        limit = 1.05 * sigma[1:][int(np.argmax(k[1:] @ np.linalg.solve(K, model.y)))]
+    return float(sigma[0] / limit) - 1.0
 
 
 def inside_run(job: tuple[int, float, int, int]) -> dict[str, Any]:

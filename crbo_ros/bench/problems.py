@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros.core.hyperparameters import make_hyperparameters
+from crbo_ros.core.settings import RECIPES, Recipe, make_settings
 from crbo_ros.core.space import Space
-from crbo_ros.registry import make_task
+from crbo_ros.registry import make_method, make_task
 
 Array = NDArray[np.float64]
 TASKS = ("basketball", "pendulum", "cartpole", "mountaincar", "furuta")
 # the exploration parameter of a method, and its value where the paper names none
 EXPLORATION = {"cma_es": ("sigma_0", 0.05), "turbo": ("length", 0.1), "local_bo": ("sigma_0", 0.05)}
-CRBO_MODULES = "crbo search region hit_and_run sqp gaussian_process initial_design acquisition".split()
+CRBO_MODULES = "crbo gp_method search region hit_and_run sqp gaussian_process initial_design acquisition bound".split()
 KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box), signal and noise variance
 
 
@@ -106,9 +108,9 @@ def main_setting(problem: str, method: str) -> tuple[str, dict[str, Any]]:
     if method == "crbo-paper":
         return "paper", {"preset": "paper", **({"gamma": facts["gamma"]} if facts["gamma"] else {})}
     if method == "crbo-known":  # synthetic functions only: the model's hyperparameters are the function's own
-        return "known", {"hyperparameters": KNOWN, "fit": False, "scaling": False, "gamma": 0.6}
+        return "known", {"hyperparameters": KNOWN, "gamma": 0.6}
     if method == "bo-known":  # raw returns: the centring that suits a global UCB best there
-        return "known", {"hyperparameters": KNOWN, "fit": False, "centering": "none"}
+        return "known", {"hyperparameters": KNOWN, "centering": "none"}
     if method in EXPLORATION:
         name, default = EXPLORATION[method]
         values = facts["exploration"].get(method, ())
@@ -130,6 +132,18 @@ def study_settings(problem: str, method: str) -> list[tuple[str, dict[str, Any]]
     return [(f"{name} {value:g}", {name: value}) for value in facts["exploration"].get(method, ())]
 
 
+def make_run_method(method: str, space: Space, theta_0: Array, seed: int, settings: dict[str, Any]) -> Any:
+    """The method of a run. "recipe" among CRBO's settings is the ablation's: parts of the preset's recipe, changed."""
+    if "recipe" in settings:
+        settings = {**settings, "recipe": changed_recipe(settings)}
+    return make_method(registry_name(method), space, theta_0, seed=seed, **settings)
+
+
+def changed_recipe(settings: dict[str, Any]) -> Recipe:
+    """The preset's recipe with the parts that settings["recipe"] changes."""
+    return replace(RECIPES[settings.get("preset", "default")], **settings.get("recipe", {}))
+
+
 def registry_name(method: str) -> str:
     """crbo-paper -> crbo: what follows the dash is a setting."""
     return method.split("-")[0]
@@ -141,11 +155,10 @@ def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) ->
     settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     text = repr((task_facts(problem)["fingerprint"], sorted(settings.items()), code_fingerprint(registry_name(method))))
     if registry_name(method) == "crbo":
-        from crbo_ros.core.settings import make_hyperparameters, make_settings
-
-        resolved = make_settings(settings)
+        resolved = make_settings({name: value for name, value in settings.items() if name != "recipe"})
         dim = int(problem[10:-1]) if problem.startswith("synthetic-") else task_facts(problem)["dim"]
-        text += repr((asdict(resolved), make_hyperparameters(resolved, dim)))
+        hyper = make_hyperparameters(resolved.preset, dim, resolved.hyperparameters)
+        text += repr((asdict(resolved), changed_recipe(settings), hyper))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

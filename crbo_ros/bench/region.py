@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
             twin = CRBO(function.space, function.theta_0, seed=args.seed, gamma=args.gamma)
             twin.restore(optimizer.state())
             twin.ask()  # fits its model to all n returns
-            compensate = twin.settings.compensate_noise
-            region = ConfidenceRegion(twin.surrogate, args.gamma, compensate=compensate)
+            region = ConfidenceRegion(twin.surrogate, args.gamma)
             share = draw(axes[0][stages.index(n)], function, region, X, n)
             regret = min(function.regret(t) for t in function.space.from_unit(X))
             rows.append(f"{n},{regret:.6g},{share:.4f}")

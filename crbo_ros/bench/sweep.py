@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.bench.problems import open_problem, registry_name, settings_fingerprint
+from crbo_ros.bench.problems import make_run_method, open_problem, settings_fingerprint
 from crbo_ros.errors import Exhausted, InvalidInput, MissingDependency
 
 SEED = 5000  # of repeat 0; presets and tasks were chosen on seeds below 2000
@@ -50,10 +50,8 @@ class Run:
 
 def play(run: Run) -> dict[str, Any]:
     """Carry a run out and return its record (JSON values; NaN as null)."""
-    from crbo_ros.registry import make_method
-
     with open_problem(run.problem, run.seed) as problem:
-        method = make_method(registry_name(run.method), problem.space, problem.theta_0, seed=run.seed, **run.settings)
+        method = make_run_method(run.method, problem.space, problem.theta_0, run.seed, run.settings)
         rows: list[dict[str, Any]] = []
         kept: dict[str, list[float]] = {}
         note = ""

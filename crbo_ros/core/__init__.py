@@ -1,4 +1,4 @@
-"""The algorithm: no ROS, no messages, no files but the store."""
+"""The algorithm: mathematics alone, no ROS, no files, no clock."""
 
 from crbo_ros.core.bound import Bound, WorstCase
 from crbo_ros.core.crbo import CRBO

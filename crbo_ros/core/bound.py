@@ -4,12 +4,15 @@ The paper (Eqs. 4, 5): J(x) >= J(x_k) - r0 L with x_k the nearest evaluated poli
 the GP mean over the region. That L is a point estimate and mostly too small. Ours, everywhere in the unit box:
 
     J(x) >= max_i [ y_i - 2 sqrt(2) sigma_eps - L |x - x_i| ]
-    L = max( max_x |grad mu(x)| + z s,  largest observed slope )        s^2 = slope_variance * sf2 / l^2
+    L = max( max |grad mu_n| + z s,  largest observed slope )        s^2 = slope_variance * sf2 / l^2
 
-s is the prior standard deviation of the slope in any one direction, which bounds the posterior's; z = 2. The observed
-slope |y_i - y_j| - 2 sqrt(2) sigma_eps over |x_i - x_j| is a lower bound on any valid L. With few returns the model's
-scale is itself a guess: sigma_f is then not taken below `scale`, the user's typical spread of returns (default:
-|y_0|), times 1/n. A user's own L replaces it all.
+The maximum is taken over the evaluated policies and x itself. s is the prior standard deviation of the slope in any
+one direction, which bounds the posterior's; z = 2. The observed slope |y_i - y_j| - 2 sqrt(2) sigma_eps over
+|x_i - x_j| is a lower bound on any valid L. With few returns the model's scale is itself a guess: sigma_f is then not
+taken below `scale`, the user's typical spread of returns (default: |y_0|), times 1/n. A user's own L replaces it all.
+
+`LipschitzBound` is that computation. The optimizer hands it its own data and process, the safety monitor (`WorstCase`)
+others: equal data and an equal process give the same bound.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer, Surrogate
-from crbo_ros.core.kernels import Array, kernel, squared_distances
+from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Standardizer, Surrogate, fit_returns
+from crbo_ros.core.hyperparameters import default_hyperparameters
+from crbo_ros.core.kernels import Array, Kernel, kernel, squared_distances
 
 Z = 2.0
 NOISE = 2.0 * math.sqrt(2.0)  # two standard deviations of the difference of two noisy returns
@@ -56,52 +60,62 @@ def observed_slope(X: Array, y: Array, noise: float) -> float:
     return float(np.max(np.where(far, rise, 0.0) / np.sqrt(np.where(far, S, 1.0)), initial=0.0))
 
 
-def prior_slope(slope_variance: float, sf: float, lengthscale: float) -> float:
-    """Standard deviation of the derivative in one direction of a function drawn from the prior."""
-    return math.sqrt(slope_variance) * sf / lengthscale
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """L in the return's units, the paper's estimate of it, its source, and the noise allowance."""
-
-    lipschitz: float
-    paper: float
-    source: str
-    noise: float
-
-
 def first_scale(y: Array, scale: float | None) -> float:
-    """What is assumed about the spread of returns before they show it: the user's word, else |y_0|, else 1."""
+    """What is assumed about the spread of returns before they show it: the user's `scale`, else |y_0|, else 1."""
     if scale:
         return float(scale)
     return abs(float(y[0])) if len(y) and y[0] != 0.0 else 1.0
 
 
-def estimate(
-    surrogate: Surrogate,
-    outputs: Standardizer,
-    X: Array,
-    y: Array,
-    points: Array,
-    *,
-    slope_variance: float,
-    user: float | None = None,
-    scale: float | None = None,
-) -> Estimate:
-    """L over `points` (m, d) of the region (and the data), from a surrogate fitted to (X, y)."""
-    gradients = surrogate.mean_gradients(np.vstack([points, X]))
-    steepest = outputs.scale * math.sqrt(float(np.max(np.einsum("ij,ij->i", gradients, gradients))))
-    noise = NOISE * outputs.scale * math.sqrt(surrogate.noise_variance)
-    if user is not None:
-        return Estimate(float(user), steepest, "user", noise)
-    sf = max(outputs.scale * math.sqrt(surrogate.signal_variance), first_scale(y, scale) / len(y))
-    lengthscale = float(np.exp(np.mean(np.log(surrogate.lengthscales))))
-    bound = steepest + Z * prior_slope(slope_variance, sf, lengthscale)
-    slope = observed_slope(X, y, noise)
-    if slope > bound:
-        return Estimate(slope, steepest, "observed slope", noise)
-    return Estimate(bound, steepest, "prior" if len(y) == 1 else "gradient bound", noise)
+def least_scale(y: Array, scale: float | None) -> float:
+    """The smallest spread of returns that is believed: equal first returns say nothing about it."""
+    return 1e-3 * first_scale(y, scale)
+
+
+class LipschitzBound:
+    """The worst case by data (X, y) and a surrogate that was conditioned on them, standardised by `outputs`."""
+
+    def __init__(
+        self,
+        surrogate: Surrogate,
+        outputs: Standardizer,
+        X: Array,
+        y: Array,
+        shape: Kernel,
+        *,
+        lipschitz: float | None = None,
+        scale: float | None = None,
+    ) -> None:
+        self.surrogate, self.outputs, self.X, self.y, self.user = surrogate, outputs, X, y, lipschitz
+        self.noise = NOISE * outputs.scale * math.sqrt(surrogate.noise_variance)
+        self._steepest = self._gradient_norm(X)
+        self._slope = observed_slope(X, y, self.noise)
+        sf = max(outputs.scale * math.sqrt(surrogate.signal_variance), first_scale(y, scale) / len(y))
+        lengthscale = float(np.exp(np.mean(np.log(surrogate.lengthscales))))
+        self._margin = Z * math.sqrt(shape.slope_variance) * sf / lengthscale  # z s
+
+    def _gradient_norm(self, points: Array) -> float:
+        gradients = self.surrogate.mean_gradients(points)
+        return self.outputs.scale * math.sqrt(float(np.max(np.einsum("ij,ij->i", gradients, gradients))))
+
+    def steepest(self, points: Array) -> float:
+        """The paper's estimate of L (below Eq. 5): max |grad mu_n| over the data and points (m, d)."""
+        return max(self._steepest, self._gradient_norm(points))
+
+    def lipschitz(self, x: Array) -> tuple[float, str]:
+        """(L, its source) for a step to x (d,)."""
+        if self.user is not None:
+            return float(self.user), "user"
+        bound = self.steepest(x[None]) + self._margin
+        if self._slope > bound:
+            return self._slope, "observed slope"
+        return bound, "prior" if len(self.y) == 1 else "gradient bound"
+
+    def at(self, x: Array) -> Bound:
+        """The worst case of a rollout at x (d,) in the unit box."""
+        lipschitz, source = self.lipschitz(x)
+        value, nearest, distance = worst_case(x, self.X, self.y, self.noise, lipschitz)
+        return Bound(value, nearest, distance, lipschitz, source)
 
 
 class Coverage:
@@ -124,47 +138,32 @@ class WorstCase:
     """The bound on its own, for a safety monitor with its own data: add what was seen, ask about what is proposed.
 
     Settings: `lipschitz` (the user's L, in return per unit of the unit box), `scale` (typical spread of returns),
-    `kernel`. Usable from the first return on; before that there is no bound (-inf).
+    `kernel`. Its process is fitted as the optimizer's default preset fits its own. Usable from the first return on;
+    before that there is no bound (-inf).
     """
 
     def __init__(
         self, dim: int, *, lipschitz: float | None = None, scale: float | None = None, kernel_name: str = "matern52"
     ) -> None:
-        from crbo_ros.core.settings import default_hyperparameters
-
-        self.kernel = kernel(kernel_name)
-        self.lipschitz, self.scale, self.dim = lipschitz, scale, dim
+        self.kernel, self.lipschitz, self.scale = kernel(kernel_name), lipschitz, scale
         self.X, self.y = np.zeros((0, dim)), np.zeros(0)
-        self.surrogate = GaussianProcess(self.kernel, dim, default_hyperparameters(dim))
-        self._estimate: Estimate | None = None
+        self.surrogate = GaussianProcess(self.kernel, dim, default_hyperparameters(dim), tolerance=COARSE)
+        self._fitted: LipschitzBound | None = None
 
     def add(self, x: ArrayLike, y: float) -> None:
         """A policy x (d,) in the unit box and its return."""
         self.X = np.vstack([self.X, np.asarray(x, dtype=np.float64)])
         self.y = np.append(self.y, float(y))
-        self._estimate = None
+        self._fitted = None
 
     def bound(self, x: ArrayLike) -> Bound:
         """The worst case at x (d,) in the unit box; refits when data came since the last call."""
         if not len(self.y):
             return Bound(-math.inf, -1, math.inf, math.nan, "no data")
-        x = np.asarray(x, dtype=np.float64)
-        if self._estimate is None:
-            outputs = Standardizer.of(self.y, "max", floor=first_scale(self.y, self.scale) / len(self.y) ** 2)
-            self.surrogate.fit(self.X, outputs.to(self.y))
-            self._outputs = outputs
-            self._estimate = estimate(
-                self.surrogate,
-                outputs,
-                self.X,
-                self.y,
-                self.X,
-                slope_variance=self.kernel.slope_variance,
-                user=self.lipschitz,
-                scale=self.scale,
+        if self._fitted is None:
+            outputs = Standardizer.of(self.y, "max", floor=least_scale(self.y, self.scale))
+            fit_returns(self.surrogate, self.X, outputs.to(self.y))
+            self._fitted = LipschitzBound(
+                self.surrogate, outputs, self.X, self.y, self.kernel, lipschitz=self.lipschitz, scale=self.scale
             )
-        e = self._estimate
-        gradient = self._outputs.scale * float(np.linalg.norm(self.surrogate.mean_gradients(x[None])[0]))
-        lipschitz = e.lipschitz + max(0.0, gradient - e.paper) if e.source != "user" else e.lipschitz
-        value, nearest, distance = worst_case(x, self.X, self.y, e.noise, lipschitz)
-        return Bound(value, nearest, distance, lipschitz, e.source)
+        return self._fitted.at(np.asarray(x, dtype=np.float64))

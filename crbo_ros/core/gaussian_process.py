@@ -13,19 +13,20 @@ The targets y are centred and scaled by `Standardizer`. References: Rasmussen an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from crbo_ros.core.hyperparameters import Flat, Prior
+from crbo_ros.core.hyperparameters import Hyperparameters
 from crbo_ros.core.kernels import Array, Kernel, squared_distances
 from crbo_ros.errors import InvalidInput
 
 LOG_2PI = math.log(2.0 * math.pi)
 CENTERINGS = ("max", "min", "mean", "none")
+COARSE = 1e-2  # a fit's tolerance that is far below what the data can say; saves a quarter of the fit
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,6 @@ class Standardizer:
         return float(self.centre + self.scale * target)
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
-    """What the fit may do: a prior, bounds and a start value for each of lengthscale, signal and noise variance."""
-
-    lengthscale: Prior = field(default_factory=Flat)
-    signal: Prior = field(default_factory=Flat)
-    noise: Prior = field(default_factory=Flat)
-    lengthscale_bounds: tuple[float, float] = (0.01, 10.0)
-    signal_bounds: tuple[float, float] = (1e-4, 1e4)
-    noise_bounds: tuple[float, float] = (1e-8, 1e2)
-    start: tuple[float, float, float] = (0.2, 1.0, 1e-2)  # l, sf2, sn2
-
-
 class Surrogate(Protocol):
     """What the rest of core needs of a model; all in the unit box and in the targets' units."""
 
@@ -99,10 +87,11 @@ class Surrogate(Protocol):
 class GaussianProcess:
     """The NumPy Gaussian process."""
 
-    gradient_tolerance = 1e-4  # of the fit: largest derivative of the log posterior by a log hyperparameter
-
-    def __init__(self, kernel: Kernel, dim: int, hyper: Hyperparameters, *, ard: bool = False) -> None:
+    def __init__(
+        self, kernel: Kernel, dim: int, hyper: Hyperparameters, *, ard: bool = False, tolerance: float = 1e-4
+    ) -> None:
         self.kernel, self.dim, self.hyper, self.ard = kernel, dim, hyper, ard
+        self.tolerance = tolerance  # of the fit: largest derivative of the log posterior by a log hyperparameter
         lengthscale, sf2, sn2 = hyper.start
         self.h = np.log(np.concatenate([np.full(dim if ard else 1, lengthscale), [sf2, sn2]]))
         self.X, self.y = np.zeros((0, dim)), np.zeros(0)
@@ -200,7 +189,7 @@ class GaussianProcess:
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": self.gradient_tolerance},
+            options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": self.tolerance},
         )
         self.fit_message = "" if result.success or result.nit >= max_iterations else f"fit: {result.message}"
         fitted = bool(np.all(np.isfinite(result.x)) and result.fun < 1e24)
@@ -295,3 +284,29 @@ class GaussianProcess:
         A = self._k(squared_distances(Q, self.Z)) @ self.W.T
         cov: Array = self._k(squared_distances(Q, Q)) - A @ A.T
         return cov
+
+
+PERIOD = 5  # every so many returns the fit has a second start,
+NOISY = 0.3  # with this noise variance, as a share of the returns' variance
+
+
+def fit_returns(
+    surrogate: Surrogate, X: Array, targets: Array, *, around_mean: bool = True, second_start: bool = True
+) -> None:
+    """Fit the hyperparameters to targets (centred on the best return) and condition on them.
+
+    around_mean: to targets minus their mean. Max-centred targets all lie below zero, and a zero-mean process explains
+    such an offset by a long lengthscale and a large signal. second_start: noisy returns can be explained by noise or
+    by a short lengthscale: two modes, and a fit that starts where it stood stays in one of them for ever.
+    """
+    if len(targets) < 2:
+        surrogate.condition(X, targets)
+        return
+    around = float(np.mean(targets)) if around_mean else 0.0
+    value = surrogate.fit(X, targets, around)
+    if second_start and len(targets) >= 2 * PERIOD and len(targets) % PERIOD == 0:
+        first = surrogate.get_parameters()
+        surrogate.restart(NOISY)
+        if not surrogate.fit(X, targets, around) > value:
+            surrogate.set_parameters(first)
+            surrogate.condition(X, targets)

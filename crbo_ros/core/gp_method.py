@@ -2,38 +2,33 @@
 
 A refused point (vetoed or failed) enters the model with the worst return seen so far: it is never in the data set or
 the recommendation, but the model, which would otherwise not change, turns away from it. A pending one enters with its
-posterior mean. An expired one is forgotten: nobody knows anything about it.
+posterior mean, so that the variance there shrinks and the mean stays. An expired one is forgotten: nobody knows
+anything about it.
 """
 
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from crbo_ros.core.gaussian_process import GaussianProcess, Hyperparameters, Standardizer
+from crbo_ros.core.bound import least_scale
+from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer, Surrogate
+from crbo_ros.core.hyperparameters import Hyperparameters
 from crbo_ros.core.initial_design import size
-from crbo_ros.core.kernels import kernel
+from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.core.method import Method
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best, Proposal, TrialStatus
-from crbo_ros.errors import InvalidInput
-
-Array = NDArray[np.float64]
 
 
-def check_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    """A finite number in (low, high], or InvalidInput that names the setting."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low < float(value) <= high:
-        raise InvalidInput(f"{name}: {value!r} must be a number in ({low:g}, {high:g}]")
-    return float(value)
-
-
-def default_n_init(dim: int) -> int:
-    """ceil(sqrt d), theta_0 included: the paper's choice for all methods."""
-    return max(2, size(dim))
+def design_size(n_init: int | None, dim: int) -> int:
+    """The user's n_init, theta_0 included, or ceil(sqrt d): the paper's choice for all methods."""
+    return max(2, size(dim)) if n_init is None else int(check_number("n_init", n_init, 0.0))
 
 
 def latin_hypercube(count: int, dim: int, rng: np.random.Generator) -> Array:
@@ -43,18 +38,24 @@ def latin_hypercube(count: int, dim: int, rng: np.random.Generator) -> Array:
 
 
 class GPMethod(Method):
-    """Base of the methods with a closed-form GP. Subclasses implement `_next`."""
+    """Base of the methods with a Gaussian process. Subclasses implement `_next`."""
 
     hyper = Hyperparameters()
     kernel_name = "matern52"
     ard = False
-    centering = "mean"
+    centering = "mean"  # of the returns, for the prediction
+    best_centering: str | None = None  # for the recommendation, where that is another one
+    fitting = True  # False: the hyperparameters stay at hyper.start, in the return's own units
+    surrogate: Surrogate
 
     def __init__(self, space: Space, theta_0: ArrayLike, *, seed: int = 0) -> None:
         super().__init__(space, theta_0, seed=seed)
         self.x0 = np.clip(space.to_unit(self.theta_0), 0.0, 1.0)
-        self.surrogate = GaussianProcess(kernel(self.kernel_name), space.dim, self.hyper, ard=self.ard)
+        self.surrogate = self._make_surrogate()
         self.outputs = Standardizer()
+
+    def _make_surrogate(self) -> Surrogate:
+        return GaussianProcess(kernel(self.kernel_name), self.space.dim, self.hyper, ard=self.ard)
 
     # -- proposing --------------------------------------------------------------------------------
 
@@ -82,8 +83,20 @@ class GPMethod(Method):
         thetas = [trial.proposal.theta for trial in self.trials if trial.end in ends]
         return self.space.to_unit(np.array(thetas).reshape(len(thetas), self.space.dim))
 
+    def least_scale(self, y: Array) -> float:
+        """The smallest spread of returns that is believed."""
+        return least_scale(y, None)
+
+    def standardizer(self, y: Array, centering: str | None = None) -> Standardizer:
+        return Standardizer.of(y, centering or self.centering, self.fitting, self.least_scale(y))
+
+    def with_refused(self, X: Array, targets: Array) -> tuple[Array, Array]:
+        """Evaluated points and their targets, then refused points at the worst target."""
+        refused = self.ended(TrialStatus.VETOED, TrialStatus.FAILED)
+        return np.vstack([X, refused]), np.append(targets, np.full(len(refused), targets.min()))
+
     def model_data(self, ids: list[int] | None = None) -> tuple[Array, Array]:
-        """(X, targets): returns (of the given ids only, if given), then refused points at the worst return."""
+        """(X, targets) of the evaluated points (of the given ids only, if given) and the refused ones."""
         X, y = self.data()
         if ids is not None:
             rows = [row for row, id in enumerate(self._completed) if id in set(ids)]
@@ -91,40 +104,53 @@ class GPMethod(Method):
         if not len(y):  # theta_0 is still out: assume the prior's mean for it
             self.outputs = Standardizer()
             return self.x0[None], np.zeros(1)
-        self.outputs = Standardizer.of(y, self.centering, True, self.least_scale(y))
-        refused = self.ended(TrialStatus.VETOED, TrialStatus.FAILED)
-        targets = self.outputs.to(y)
-        return np.vstack([X, refused]), np.append(targets, np.full(len(refused), targets.min()))
-
-    def least_scale(self, y: Array) -> float:
-        """The smallest spread of returns that is believed: equal first returns say nothing about it."""
-        return 1e-3 * max(abs(float(y[0])), 1e-9)
+        self.outputs = self.standardizer(y)
+        return self.with_refused(X, self.outputs.to(y))
 
     def fit(self, ids: list[int] | None = None) -> None:
         """Hyperparameters from the data, then the posterior with fantasies at the pending points."""
+        self._fit_data(ids)
+        self.add_pending()
+
+    def _fit_data(self, ids: list[int] | None = None) -> tuple[Array, Array]:
         X, targets = self.model_data(ids)
-        if len(targets) > 1:
-            self.surrogate.fit(X, targets)
+        if self.fitting and len(targets) > 1:
+            self._fit_hyperparameters(X, targets)
         else:
             self.surrogate.condition(X, targets)
-        self.add_pending()
+        return X, targets
+
+    def _fit_hyperparameters(self, X: Array, targets: Array) -> None:
+        self.surrogate.fit(X, targets)
 
     def add_pending(self) -> None:
         for x in self.ended(TrialStatus.PENDING):
             self.surrogate.add(x, float(self.surrogate.posterior(x[None])[0][0]))
 
     def best(self) -> Best | None:
-        """The evaluated policy with the best posterior mean, hyperparameters as they were at the last proposal."""
+        """The evaluated policy with the best posterior mean, not the luckiest return; None before the first one.
+
+        Hyperparameters as they were at the last proposal. Asking changes nothing.
+        """
         if not self._completed:
             return None
-        X, targets = self.model_data()
-        self.surrogate.condition(X, targets)
-        mean, variance = self.surrogate.posterior(X[: self.n])
+        X, y = self.data()
+        outputs, model = self.standardizer(y, self.best_centering), copy(self.surrogate)
+        model.condition(*self.with_refused(X, outputs.to(y)))
+        mean, variance = model.posterior(X)
+        return self._recommend(mean, np.sqrt(variance), outputs)
+
+    def _recommend(self, mean: Array, sigma: Array, outputs: Standardizer) -> Best:
+        """The best by posterior mean (n,) and sigma (n,) of the completed trials, in the targets' units."""
         i = int(np.argmax(mean))
         trial = self.trials[self._completed[i]]
-        sigma = self.outputs.scale * math.sqrt(float(variance[i]))
-        return Best(trial.proposal.id, trial.proposal.theta, self.outputs.back(float(mean[i])), sigma, trial.value)
+        expected, spread = outputs.back(float(mean[i])), outputs.scale * float(sigma[i])
+        return Best(trial.proposal.id, trial.proposal.theta, expected, spread, trial.value)
 
     def report(self) -> dict[str, Any]:
-        lengthscales = self.surrogate.lengthscales
-        return {"lengthscale": float(np.exp(np.mean(np.log(lengthscales)))), "n_init": getattr(self, "n_init", 1)}
+        return {"lengthscale": self.lengthscale, "n_init": getattr(self, "n_init", 1)}
+
+    @property
+    def lengthscale(self) -> float:
+        """Of all dimensions: the geometric mean."""
+        return float(np.exp(np.mean(np.log(self.surrogate.lengthscales))))

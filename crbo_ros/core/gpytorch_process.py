@@ -1,23 +1,28 @@
-"""The same model in gpytorch: the reference that the closed form is tested against, and the way to a kernel of your
-own.
+"""The same model in gpytorch: the way to a kernel of your own, and the reference that the closed form is tested by.
 
-    CRBO(space, theta_0, surrogate="gpytorch", gpytorch_kernel=my_kernel)
+    kernel = ScaleKernel(PeriodicKernel(period_length_prior=GammaPrior(3.0, 6.0)))
+    CRBO(space, theta_0, surrogate=kernel)
 
-takes any gpytorch kernel over the unit box, priors included; without one it builds the named kernel with the preset's
-priors. A user's kernel should be stationary with k(x, x) = sigma_f^2, since that is what the confidence region is
-measured against. Slower by one or two orders of magnitude than the closed form; everything is float64 on the CPU.
+takes any gpytorch kernel over the unit box with its priors and constraints; a copy of it is fitted. What should stay
+as it is, say so: `kernel.base_kernel.raw_lengthscale.requires_grad_(False)`. Returns are centred on the best one and
+divided by their standard deviation, so that an outputscale of about 1 is natural; the noise has the preset's prior.
+The kernel should be stationary with k(x, x) = sigma_f^2, since that is what the confidence region is measured against;
+r0 and the Lipschitz constant's margin are those of the built-in `kernel` of the settings at your kernel's lengthscale.
+
+surrogate="gpytorch" builds the named kernel with the preset's priors: the closed form's model, slower by one or two
+orders of magnitude. Everything is float64 on the CPU.
 """
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from crbo_ros.core.gaussian_process import Hyperparameters
-from crbo_ros.core.hyperparameters import Flat, Gamma, Prior
+from crbo_ros.core.hyperparameters import Flat, Gamma, Hyperparameters, Prior
 from crbo_ros.core.kernels import Array
 from crbo_ros.errors import InvalidInput, MissingDependency
 
@@ -82,11 +87,17 @@ class _Model(gpytorch.models.ExactGP):  # type: ignore[misc, unused-ignore]
 
 
 class GPyTorch:
-    """The interface of surrogate.Surrogate around an exact GP of gpytorch."""
+    """The interface of gaussian_process.Surrogate around an exact GP of gpytorch."""
 
     def __init__(self, name: str, dim: int, hyper: Hyperparameters, *, ard: bool = False, kernel: Any = None) -> None:
         self.hyper, self.dim, self.fit_message = hyper, dim, ""
-        kernel = (kernel if kernel is not None else build_kernel(name, dim, hyper, ard)).double()
+        self._limits = {"noise": hyper.noise_bounds}
+        if kernel is None:
+            kernel = build_kernel(name, dim, hyper, ard)
+            self._limits |= {"lengthscale": hyper.lengthscale_bounds, "outputscale": hyper.signal_bounds}
+        elif not isinstance(kernel, gpytorch.kernels.Kernel):
+            raise InvalidInput(f"surrogate: {kernel!r} is neither 'closed_form' nor 'gpytorch' nor a gpytorch kernel")
+        kernel = deepcopy(kernel).double()
         likelihood = gpytorch.likelihoods.GaussianLikelihood(
             noise_prior=_prior(hyper.noise), noise_constraint=_positive()
         ).double()
@@ -95,6 +106,12 @@ class GPyTorch:
         empty = torch.zeros((1, dim), dtype=torch.float64)
         self.model = _Model(empty, empty[:, 0], likelihood, kernel)
         self._start = self.get_parameters()
+
+    def __copy__(self) -> GPyTorch:
+        """With a model of its own: conditioning the copy leaves this one alone."""
+        twin = GPyTorch.__new__(GPyTorch)
+        twin.__dict__ |= {**self.__dict__, "model": deepcopy(self.model)}
+        return twin
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -116,8 +133,12 @@ class GPyTorch:
     def noise_variance(self) -> float:
         return float(self.model.likelihood.noise.detach())
 
+    def _named(self) -> list[tuple[str, Any]]:
+        """What is fitted, by name: without what the user has fixed (requires_grad_(False))."""
+        return [(name, p) for name, p in sorted(self.model.named_parameters()) if p.requires_grad]
+
     def _raw(self) -> list[Any]:
-        return [p for _, p in sorted(self.model.named_parameters())]
+        return [p for _, p in self._named()]
 
     def get_parameters(self) -> Array:
         return np.concatenate([self._numpy(p).ravel() for p in self._raw()])
@@ -163,14 +184,9 @@ class GPyTorch:
                 return 1e25, np.zeros_like(raw)
             return float(loss.detach()), np.concatenate([self._numpy(p.grad).ravel() for p in self._raw()])
 
-        limits = {
-            "lengthscale": self.hyper.lengthscale_bounds,
-            "outputscale": self.hyper.signal_bounds,
-            "noise": self.hyper.noise_bounds,
-        }
         bounds = []
-        for name, p in sorted(self.model.named_parameters()):
-            low, high = next((b for key, b in limits.items() if key in name), (0.0, 0.0))
+        for name, p in self._named():
+            low, high = next((b for key, b in self._limits.items() if key in name), (0.0, 0.0))
             bounds += [(math.log(low), math.log(high)) if high else (None, None)] * p.numel()
         result = minimize(
             negative,
@@ -211,7 +227,12 @@ class GPyTorch:
             latent = self.model(point)
             d_mean = torch.autograd.grad(latent.mean.sum(), point, retain_graph=True)[0]
             d_variance = torch.autograd.grad(latent.variance.sum(), point)[0]
-        return float(latent.mean), max(float(latent.variance), 0.0), self._numpy(d_mean)[0], self._numpy(d_variance)[0]
+        return (
+            float(latent.mean.detach()),
+            max(float(latent.variance.detach()), 0.0),
+            self._numpy(d_mean)[0],
+            self._numpy(d_variance)[0],
+        )
 
     def mean_gradients(self, P: Array) -> Array:
         self.model.eval()

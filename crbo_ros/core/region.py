@@ -1,14 +1,8 @@
 """The confidence region C_n = {x in the unit box : sigma_n(x) <= g sigma_f} (paper, Eq. 3) and its one-point radius r0.
 
-Noise closes the paper's region: the variance at a point that was observed once is v = sf2 sn2 / (sf2 + sn2), not
-zero, and once v > gamma^2 sf2 the region is empty around a single observation. Two ways out:
-
-- plain (both presets): g = gamma, and only where no data point is inside, g is raised to just admit the best one, which
-  `state` tells. The more cautious way, and on our noisy tasks the better one.
-- compensated (`compensate_noise`): the threshold is g^2 = gamma^2 + (1 - gamma^2) v / sf2, with the variance v at the
-  best data point (by posterior mean). The one-point region is then the ball of the noise-free r0(gamma) whatever the
-  noise, and with no noise it is the paper's region. As more returns come from around the best point, v falls and the
-  region closes in on what they have made certain.
+Noise closes the region: the variance at a point that was observed once is sf2 sn2 / (sf2 + sn2), not zero, and once
+that exceeds gamma^2 sf2 the region is empty around a single observation. Where no data point is inside, g is raised to
+just admit the best one (by posterior mean), which `state` tells; else g = gamma.
 """
 
 from __future__ import annotations
@@ -37,31 +31,32 @@ def r0(kernel: Kernel, lengthscale: float, gamma: float, noise_ratio: float = 0.
     return lengthscale * kernel.distance(wanted) if wanted < 1.0 else 0.0
 
 
-def compensated(gamma: float, share: float) -> float:
-    """The threshold g; share: the variance that noise leaves at the best data point, over sf2."""
-    return math.sqrt(gamma**2 + (1.0 - gamma**2) * share)
-
-
 class ConfidenceRegion:
     """Membership, gradient, and the region along lines."""
 
-    def __init__(self, surrogate: Surrogate, gamma: float, *, compensate: bool = True) -> None:
+    def __init__(self, surrogate: Surrogate, gamma: float) -> None:
         self.surrogate, self.gamma = surrogate, gamma
         self.sf2 = surrogate.signal_variance
         mean, variance = surrogate.posterior(surrogate.X)
         best = int(np.argmax(mean))
-        self.threshold = min(1.0, compensated(gamma, float(variance[best]) / self.sf2) if compensate else gamma)
+        self.threshold = gamma
         self.state = "ok"
         self.dim = surrogate.X.shape[1]
         self._limit = self.threshold**2 * self.sf2
         self.data_mean = mean
-        self.data_inside: Mask = variance <= self._limit * (1.0 + 1e-12)  # the best one is inside, rounding or not
+        self.data_inside: Mask = variance <= self._limit * (1.0 + 1e-12)  # rounding or not
         if not self.data_inside.any():
             self.threshold = min(1.0, math.sqrt(float(variance[best]) / self.sf2) * 1.05 + 1e-9)
             self._limit = self.threshold**2 * self.sf2
             self.data_inside = variance <= self._limit
             self.data_inside[best] = True
             self.state = f"empty at gamma {gamma:.3g} (noise): threshold raised to {self.threshold:.3g}"
+
+    def best_inside(self) -> Array:
+        """The evaluated policy (d,) inside the region with the best posterior mean."""
+        inside = np.flatnonzero(self.data_inside)
+        best: Array = self.surrogate.X[inside[int(np.argmax(self.data_mean[inside]))]]
+        return best
 
     def slack(self, P: Array) -> Array:
         """g^2 sf2 - sigma_n^2 at P (m, d): non-negative inside (the box apart)."""

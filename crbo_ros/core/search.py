@@ -113,8 +113,7 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
         if result.value > best_value and region.contains(result.x[None], TOLERANCE)[0]:
             x, kind, best_value = result.x, "acquisition", result.value
     if not region.contains(x[None], TOLERANCE)[0]:
-        inside = np.flatnonzero(region.data_inside)
-        x, kind = surrogate.X[inside[int(np.argmax(region.data_mean[inside]))]], "fallback"
+        x, kind = region.best_inside(), "fallback"
         reason = "no sample inside the region; the best evaluated policy again"
     return Candidate(x, kind, reason, samples)
 

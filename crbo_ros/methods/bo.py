@@ -8,25 +8,24 @@ gets the mean, which does it good. Initial design: theta_0, then a Latin hypercu
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.gaussian_process import CENTERINGS, Hyperparameters
-from crbo_ros.core.gp_method import GPMethod, check_number, default_n_init, latin_hypercube
-from crbo_ros.core.hyperparameters import Gamma, LogNormal
+from crbo_ros.core.gaussian_process import CENTERINGS
+from crbo_ros.core.gp_method import GPMethod, design_size, latin_hypercube
+from crbo_ros.core.hyperparameters import Gamma, Hyperparameters, LogNormal
 from crbo_ros.core.region import ConfidenceRegion
 from crbo_ros.core.search import Search, propose
+from crbo_ros.core.settings import check_hyperparameters, check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import InvalidInput
 
 
 class BO(GPMethod):
-    """Settings: beta, centering, n_init (theta_0 included), hyperparameters = (l, sf2, sn2) and fit = False to fix
-    them.
+    """Settings: beta, centering, n_init (theta_0 included), hyperparameters = (l, sf2, sn2) where they are known.
 
-    scaling is on while hyperparameters are fitted; fixed ones are taken in the return's own units.
+    Known hyperparameters are in the return's own units and stay fixed; else they are fitted.
     """
 
     name = "bo"
@@ -50,36 +49,23 @@ class BO(GPMethod):
         centering: str = "mean",
         n_init: int | None = None,
         hyperparameters: tuple[float, float, float] | None = None,
-        fit: bool = True,
     ) -> None:
         if centering not in CENTERINGS:
             raise InvalidInput(f"centering: {centering!r} is none of {', '.join(CENTERINGS)}")
         if hyperparameters is not None:
-            self.hyper = replace(self.hyper, start=tuple(hyperparameters))
+            self.hyper = replace(self.hyper, start=check_hyperparameters(hyperparameters))
+            self.fitting = False
         super().__init__(space, theta_0, seed=seed)
         self.beta = check_number("beta", beta, 0.0)
-        self.centering, self.fitting = centering, fit
-        self.n_init = default_n_init(space.dim) if n_init is None else int(check_number("n_init", n_init, 0.0))
-
-    def fit(self, ids: list[int] | None = None) -> None:
-        if self.fitting:
-            return super().fit(ids)
-        self.surrogate.condition(*self.model_data(ids))
-        self.add_pending()
-
-    def model_data(self, ids: list[int] | None = None) -> Any:
-        X, targets = super().model_data(ids)
-        if not self.fitting:  # fixed hyperparameters are in the return's units
-            targets = targets * self.outputs.scale
-            self.outputs = replace(self.outputs, scale=1.0)
-        return X, targets
+        self.centering = centering
+        self.n_init = design_size(n_init, space.dim)
 
     def _next(self, id: int) -> Proposal:
         count = self.n + len(self.pending)
         if count < self.n_init:
             # the id moves on after a refusal, so that another point of the design is tried
             design = latin_hypercube(max(self.n_init, id + 1), self.space.dim, self.rng(0))
-            return self.proposal(id, design[id], "initial")
+            return self.proposal(id, design[id], "initial", predict=False)
         self.fit()
         found = propose(ConfidenceRegion(self.surrogate, 1.0), Search("ucb", self.beta, starts=4), self.rng(1, id))
         return self.proposal(id, found.x, found.kind, reason=found.reason)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.gp_method import check_number
 from crbo_ros.core.method import Method
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency

@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike
 from scipy.linalg import svd
 from scipy.special import ndtr
 
-from crbo_ros.core.gaussian_process import Hyperparameters
-from crbo_ros.core.gp_method import Array, GPMethod, check_number
-from crbo_ros.core.hyperparameters import Gamma, LogNormal
-from crbo_ros.core.kernels import squared_distances
+from crbo_ros.core.gaussian_process import GaussianProcess
+from crbo_ros.core.gp_method import GPMethod
+from crbo_ros.core.hyperparameters import Gamma, Hyperparameters, LogNormal
+from crbo_ros.core.kernels import Array, squared_distances
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 
@@ -38,6 +39,7 @@ class GIBO(GPMethod):
     """Settings: alpha (probability of improvement at which to step), rate (step in lengthscales)."""
 
     name = "gibo"
+    surrogate: GaussianProcess
     kernel_name = "se"
 
     def __init__(

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.gp_method import Array, GPMethod, check_number
-from crbo_ros.core.settings import paper_hyperparameters
+from crbo_ros.core.gp_method import GPMethod
+from crbo_ros.core.hyperparameters import paper_hyperparameters
+from crbo_ros.core.kernels import Array
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 

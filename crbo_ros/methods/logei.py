@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
-from crbo_ros.core.gp_method import Array, GPMethod, check_number, default_n_init
+from crbo_ros.core.gp_method import GPMethod, design_size
+from crbo_ros.core.kernels import Array
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best, Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency
@@ -55,7 +56,7 @@ class LogEI(GPMethod):
     ) -> None:
         super().__init__(space, theta_0, seed=seed)
         import_botorch()
-        self.n_init = default_n_init(space.dim) if n_init is None else int(check_number("n_init", n_init, 0.0))
+        self.n_init = design_size(n_init, space.dim)
         self.noisy, self.restarts, self.raw_samples = bool(noisy), int(restarts), int(raw_samples)
         self.fit_iterations = int(fit_iterations)
         self._model: Any = None
@@ -101,15 +102,16 @@ class LogEI(GPMethod):
         return model
 
     def _optimise(self, model: Any) -> Array:
-        from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
-        from botorch.optim import optimize_acqf
+        from botorch.acquisition.analytic import LogExpectedImprovement
+        from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+        from botorch.optim.optimize import optimize_acqf
 
         _, torch = import_botorch()
         X = model.train_inputs[0]
         pending = self.ended(TrialStatus.PENDING)
         if self.noisy or len(pending):
             out = torch.as_tensor(pending) if len(pending) else None
-            acquisition = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)
+            acquisition: Any = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)
         else:
             with torch.no_grad():
                 best = model.posterior(X).mean.max()
@@ -141,10 +143,7 @@ class LogEI(GPMethod):
             warnings.simplefilter("ignore")
             torch.manual_seed(self.seed & 0x7FFFFFFF)
             mean, sigma = self._predict(self._fit_model(), self.data()[0])
-        i = int(np.argmax(mean))
-        trial = self.trials[self._completed[i]]
-        scale = self.outputs.scale
-        return Best(trial.proposal.id, trial.proposal.theta, self.outputs.back(mean[i]), scale * sigma[i], trial.value)
+        return self._recommend(mean, sigma, self.outputs)
 
     def report(self) -> dict[str, Any]:
         return {"n_init": self.n_init}

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
-from crbo_ros.core.gaussian_process import Hyperparameters
-from crbo_ros.core.gp_method import Array, GPMethod, check_number
-from crbo_ros.core.hyperparameters import Gamma, LogNormal
+from crbo_ros.core.gp_method import GPMethod
+from crbo_ros.core.hyperparameters import Gamma, Hyperparameters, LogNormal
+from crbo_ros.core.kernels import Array
+from crbo_ros.core.region import Mask
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import InvalidInput
@@ -96,7 +98,7 @@ class SafeOpt(GPMethod):
         i = i if expander is None else expander
         return self.proposal(id, P[i], "acquisition")
 
-    def _expander(self, P: Array, safe: Array, sigma: Array, high: Array, target: float, at_least: float) -> int | None:
+    def _expander(self, P: Array, safe: Mask, sigma: Array, high: Array, target: float, at_least: float) -> int | None:
         """The widest safe point, wider than `at_least`, whose observation at u(x) would make an unsafe point safe."""
         rows = np.flatnonzero(safe & (sigma > at_least))
         unsafe = np.flatnonzero(~safe)

@@ -24,9 +24,11 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 from scipy.stats import qmc
 
-from crbo_ros.core.gaussian_process import Hyperparameters
-from crbo_ros.core.gp_method import Array, GPMethod, check_number, default_n_init, latin_hypercube
-from crbo_ros.core.kernels import squared_distances
+from crbo_ros.core.gaussian_process import GaussianProcess
+from crbo_ros.core.gp_method import GPMethod, design_size, latin_hypercube
+from crbo_ros.core.hyperparameters import Hyperparameters
+from crbo_ros.core.kernels import Array, squared_distances
+from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import InvalidInput
@@ -39,6 +41,7 @@ class Turbo(GPMethod):
     """Settings: length (l_0, initial side), n_init (theta_0 included), draw ("pathwise" or "joint")."""
 
     name = "turbo"
+    surrogate: GaussianProcess
     ard = True
     # the paper's constraints, on returns standardised to zero mean and unit variance
     hyper = Hyperparameters(
@@ -63,7 +66,7 @@ class Turbo(GPMethod):
         if draw not in ("pathwise", "joint"):
             raise InvalidInput(f"draw: {draw!r} is neither 'pathwise' nor 'joint'")
         self.draw = draw
-        self.n_init = default_n_init(space.dim) if n_init is None else int(check_number("n_init", n_init, 0.0))
+        self.n_init = design_size(n_init, space.dim)
         self.failures_allowed = max(4, space.dim)
         self.successes = self.failures = self.restarts = 0
         self.first = 0  # the first proposal of the current trust region; earlier ones are forgotten

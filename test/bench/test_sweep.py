@@ -109,13 +109,14 @@ def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
     assert Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.6}).file != name
     from crbo_ros.core import settings as presets
 
+    assert Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.5, "recipe": {"sideways": False}}).file != name
     monkeypatch.setattr(presets, "PRESETS", {**presets.PRESETS, "default": {"beta": 1.5}})
     assert run.file != name
 
 
 def test_a_record_read_from_its_file_finds_that_file_again(bowl):
     """JSON has no tuples."""
-    run = sweep.Run("bowl", "crbo", "known", 7, 3, {"hyperparameters": (0.15, 1.0, 1e-6), "fit": False})
+    run = sweep.Run("bowl", "crbo", "known", 7, 3, {"hyperparameters": (0.15, 1.0, 1e-6)})
     assert sweep.Run(**json.loads(json.dumps(asdict(run)))).file == run.file
 
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from crbo_ros.core import WorstCase
-from crbo_ros.core.bound import Coverage, estimate, observed_slope, worst_case
+from crbo_ros.core import CRBO, Space, WorstCase
+from crbo_ros.core.bound import Coverage, LipschitzBound, observed_slope, worst_case
 from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer
+from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import kernel
-from crbo_ros.core.settings import default_hyperparameters
 
 
 def test_worst_case_is_the_best_of_all_cones():
@@ -59,9 +59,37 @@ def test_a_steeper_observation_than_the_model_believes_counts():
     model.h = np.log([5.0, 1e-2, 1e-4])  # a model that believes in a gentle slope
     X, y = np.array([[0.4], [0.5]]), np.array([0.0, 3.0])
     model.condition(X, y)
-    found = estimate(model, Standardizer(), X, y, X, slope_variance=1.0, scale=1e-3)
-    assert found.source == "observed slope"
-    assert found.lipschitz == pytest.approx((3.0 - found.noise) / 0.1)
+    worst = LipschitzBound(model, Standardizer(), X, y, kernel("se"), scale=1e-3)
+    assert worst.at(np.array([0.45])).source == "observed slope"
+    assert worst.at(np.array([0.45])).lipschitz == pytest.approx((3.0 - worst.noise) / 0.1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lipschitz": 4.0}, {"scale": 0.3}])
+def test_optimizer_and_monitor_have_the_same_bound_for_the_same_data(settings):
+    """From the first return on, whatever else the optimizer's model knows of pending and failed policies."""
+    rng, d = np.random.default_rng(2), 6
+    optimizer = CRBO(Space(np.full(d, -1.0), np.full(d, 1.0)), np.full(d, 0.4), seed=3, **settings)
+    monitor = WorstCase(d, **settings)
+    late = None
+    for n in range(26):
+        proposal = optimizer.ask()
+        x = optimizer.space.to_unit(proposal.theta)
+        if n:
+            bound = monitor.bound(x)
+            assert bound.value == pytest.approx(proposal.worst_case, rel=1e-9), f"proposal {n}"
+            assert bound.lipschitz == pytest.approx(optimizer.report()["lipschitz"], rel=1e-9)
+            assert bound.source == optimizer.report()["lipschitz_source"]
+        if n == 8:
+            optimizer.fail(proposal.id, "refused")
+            continue
+        value = -float(np.sum((proposal.theta - 0.1) ** 2)) + 0.01 * rng.standard_normal()
+        if n == 12:
+            late = (proposal, x, value)  # comes back later
+            continue
+        told = [(proposal, x, value)] if n != 15 else [(proposal, x, value), late]
+        for asked, point, result in told:
+            optimizer.tell(asked.id, result)
+            monitor.add(point, result)
 
 
 def test_bounds_of_the_monitor_hold_on_a_random_walk():

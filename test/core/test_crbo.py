@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from crbo_ros.bench.time import feed
 from crbo_ros.core import CRBO, Space, TrialStatus
+from crbo_ros.core.crbo import MAX_VETOES
 from crbo_ros.core.initial_design import directions, on_sphere
 from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import SIDEWAYS
+from crbo_ros.core.settings import Recipe, Settings
 from crbo_ros.errors import Exhausted, InvalidInput
 from crbo_ros.protocol.store import dump_state, load_state
 
@@ -119,7 +122,7 @@ def test_asking_again_before_telling_gives_something_else(before):
     )
 )
 def test_tell_accepts_or_refuses_any_value_and_never_corrupts(value):
-    optimizer = run(make(dim=1, samples=64), 2)
+    optimizer = run(make(dim=1, recipe=Recipe(samples=64)), 2)
     proposal = optimizer.ask()
     before = dump_state(optimizer.state())
     try:
@@ -138,7 +141,7 @@ def test_tell_accepts_or_refuses_any_value_and_never_corrupts(value):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(min_value=-1e100, max_value=1e100), min_size=1, max_size=8))
 def test_any_finite_returns_give_proposals_inside_the_box(values):
-    optimizer = make(dim=2, samples=64)
+    optimizer = make(dim=2, recipe=Recipe(samples=64))
     for value in values:
         optimizer.tell(optimizer.ask().id, value)
     proposal = optimizer.ask()
@@ -188,10 +191,10 @@ def test_a_veto_brings_the_next_proposal_closer_and_episodes_recover_it():
 
 
 def test_endless_vetoes_end_in_exhausted_and_configure_starts_anew():
-    optimizer = run(make(max_vetoes=6), 5)
-    for _ in range(6):
+    optimizer = run(make(), 5)
+    for _ in range(MAX_VETOES):
         optimizer.veto(optimizer.ask().id)
-    with pytest.raises(Exhausted, match="6 proposals"):
+    with pytest.raises(Exhausted, match="20 proposals"):
         optimizer.ask()
     optimizer.configure(gamma=0.3)
     assert optimizer.ask().gamma == pytest.approx(0.3)
@@ -216,6 +219,15 @@ def test_j_min_keeps_every_worst_case_above_it():
     assert bowl(optimizer.best().theta) > -0.1
 
 
+@pytest.mark.parametrize(("dim", "j_min"), [(8, -1.5), (20, -3.7)])  # theta_0: -1.28 and -3.2
+def test_j_min_is_respected_where_the_lipschitz_constant_is_estimated(dim, j_min):
+    """L differs from point to point, so that one pull towards the best policy may not be enough."""
+    optimizer = run(make(dim, j_min=j_min, scale=0.1), 20)
+    proposals = [trial.proposal for trial in optimizer.trials[1:]]
+    assert any("pulled towards the best policy" in proposal.reason for proposal in proposals)
+    assert min(proposal.worst_case for proposal in proposals) >= j_min
+
+
 def test_gamma_schedule_grows_gamma():
     optimizer = run(make(gamma=0.3, gamma_schedule=0.1), 6)
     gammas = [trial.proposal.gamma for trial in optimizer.trials]
@@ -231,9 +243,7 @@ def test_every_acquisition_improves_within_the_region(acquisition):
     assert max(trial.value for trial in optimizer.trials) > -0.2
 
 
-@pytest.mark.parametrize(
-    "options", [{"ard": True}, {"kernel": "se"}, {"kernel": "matern32"}, {"centering": "mean"}, {"gamma": 1.0}]
-)
+@pytest.mark.parametrize("options", [{"kernel": "se"}, {"kernel": "matern32"}, {"gamma": 1.0}, {"n_init": 6}])
 def test_variants_run(options):
     optimizer = run(make(**options), 12)
     optimizer.space.check(optimizer.ask().theta)
@@ -242,9 +252,10 @@ def test_variants_run(options):
 @pytest.mark.slow
 def test_gpytorch_surrogate_runs_and_resembles_the_closed_form():
     pytest.importorskip("gpytorch")
-    a, b = (run(make(dim=2, samples=128, surrogate=s), 5) for s in ("closed_form", "gpytorch"))
+    few = Recipe(samples=128)
+    a, b = (run(make(dim=2, recipe=few, surrogate=s), 5) for s in ("closed_form", "gpytorch"))
     np.testing.assert_allclose(thetas(a)[:3], thetas(b)[:3], atol=1e-3)
-    restored = make(dim=2, samples=128, surrogate="gpytorch")
+    restored = make(dim=2, recipe=few, surrogate="gpytorch")
     restored.restore(b.state())
     np.testing.assert_array_equal(restored.ask().theta, b.ask().theta)
 
@@ -267,8 +278,10 @@ def test_proposals_are_inside_region_and_box(dim):
 @pytest.mark.parametrize(
     ("options", "field"),
     [({"gamma": 0.0}, "gamma"), ({"gamma": 1.5}, "gamma"), ({"kernel": "x"}, "kernel"), ({"preset": "x"}, "preset"),
-     ({"acquisition": "x"}, "acquisition"), ({"centering": "x"}, "centering"), ({"unknown": 1}, "unknown"), ({"beta":
-     -1.0}, "beta")],
+     ({"acquisition": "x"}, "acquisition"), ({"centering": "max"}, "unknown centering"), ({"unknown": 1}, "unknown"),
+     ({"beta": -1.0}, "beta"), ({"j_min": math.nan}, "j_min"), ({"gamma_schedule": -0.1}, "gamma_schedule"),
+     ({"hyperparameters": (0.1, 1.0)}, "hyperparameters"), ({"hyperparameters": (0.1, 0.0, 1.0)}, "hyperparameters"),
+     ({"surrogate": "x"}, "surrogate"), ({"surrogate": 3}, "surrogate"), ({"recipe": {"sideways": False}}, "recipe")],
 )  # fmt: skip
 def test_wrong_settings_are_refused_by_name(options, field):
     with pytest.raises(InvalidInput, match=field):
@@ -345,6 +358,33 @@ def test_asking_for_the_best_policy_does_not_change_what_is_proposed():
         asked.best()
 
 
+def test_the_best_policy_is_chosen_on_a_copy_of_the_model():
+    optimizer = run(make(), 8)
+    X, before = optimizer.surrogate.X, optimizer.report()
+    optimizer.best()
+    assert optimizer.surrogate.X is X
+    assert optimizer.report() == before
+
+
+def test_the_sphere_is_around_theta_0_even_if_another_return_came_first():
+    optimizer = make(dim=10)
+    start, first = optimizer.ask(), optimizer.ask()
+    optimizer.tell(first.id, bowl(first.theta))
+    optimizer.tell(start.id, bowl(start.theta))
+    x, x0 = (optimizer.space.to_unit(theta) for theta in (optimizer.ask().theta, optimizer.theta_0))
+    assert np.linalg.norm(x - x0) == pytest.approx(r0(optimizer.kernel, optimizer.hyper.start[0], optimizer.gamma))
+
+
+def test_there_are_at_most_twelve_settings():
+    assert len(fields(Settings)) <= 12
+
+
+def test_given_hyperparameters_stay_as_they_are_in_the_return_s_own_units():
+    report = run(make(hyperparameters=[0.2, 3.0, 0.01]), 12).report()  # a list, as from JSON
+    measured = [report[name] for name in ("lengthscale", "signal_variance", "noise_variance")]
+    assert measured == pytest.approx([0.2, 3.0, 0.01])
+
+
 @pytest.mark.parametrize("seed", [3, 4])  # with one start per fit, seed 3 ends with a hundredth of the true noise
 def test_noise_is_found_even_if_the_first_fits_saw_none(seed):
     rng, optimizer = np.random.default_rng(seed), make(2, seed=seed)
@@ -354,7 +394,7 @@ def test_noise_is_found_even_if_the_first_fits_saw_none(seed):
 
 def test_a_policy_tried_once_is_not_recommended_over_a_proven_one_with_nearly_the_same_return():
     """A prior mean at the best return, as in the prediction, would believe the lone one."""
-    optimizer = make(1, fit=False, hyperparameters=(0.1, 1.0, 0.5))
+    optimizer = make(1, hyperparameters=(0.1, 0.25, 0.125))
     lone, proven, poor = [1.6], [-0.8], [0.4]
     feed(optimizer, np.array([lone, *[proven] * 8, *[poor] * 8]), np.array([1.05, *[1.0] * 8, *[0.0] * 8]))
     assert optimizer.best().theta == pytest.approx(proven)

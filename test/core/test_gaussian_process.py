@@ -1,11 +1,17 @@
 """The closed form is the Gaussian process that gpytorch computes."""
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from crbo_ros.core import CRBO, Space
 from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer
+from crbo_ros.core.hyperparameters import default_hyperparameters, paper_hyperparameters
 from crbo_ros.core.kernels import KERNELS, kernel, squared_distances
-from crbo_ros.core.settings import default_hyperparameters, paper_hyperparameters
+from crbo_ros.core.settings import RECIPES
+from crbo_ros.errors import InvalidInput
 
 CASES = [(name, ard) for name in KERNELS for ard in (False, True)]
 
@@ -138,3 +144,71 @@ class TestAgainstGpytorch:
         value, _ = ours.log_posterior(ours.h, squares(ours, X), X, y)
         np.testing.assert_allclose(value, float(theirs.log_posterior().detach()), rtol=1e-8)
         np.testing.assert_allclose(ours.lengthscales, theirs.lengthscales, rtol=1e-4)
+
+
+class TestAKernelOfTheUsersOwn:
+    """A gpytorch kernel with its own priors and constraints (softplus coordinates, not logarithms)."""
+
+    @pytest.fixture
+    def own(self):
+        gpytorch = pytest.importorskip("gpytorch")
+        kernels, Gamma = gpytorch.kernels, gpytorch.priors.GammaPrior
+        base = kernels.MaternKernel(2.5, lengthscale_prior=Gamma(3.0, 6.0))
+        return kernels.ScaleKernel(base, outputscale_prior=Gamma(2.0, 0.15))
+
+    def test_has_the_map_optimum_of_the_closed_form_with_the_same_priors(self, own):
+        from crbo_ros.core.gpytorch_process import GPyTorch
+
+        hyper = replace(paper_hyperparameters(4), lengthscale_bounds=(1e-3, 1e2), start=(0.6931, 0.6931, 0.0025))
+        ours, theirs = GaussianProcess(kernel("matern52"), 4, hyper), GPyTorch("matern52", 4, hyper, kernel=own)
+        X, y, P = data()
+        np.testing.assert_allclose(ours.fit(X, y), theirs.fit(X, y), rtol=1e-6)
+        np.testing.assert_allclose(ours.lengthscales, theirs.lengthscales, rtol=1e-2)
+        np.testing.assert_allclose(ours.signal_variance, theirs.signal_variance, rtol=2e-2)
+        for a, b in zip(ours.posterior(P), theirs.posterior(P), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02)
+
+    def test_is_copied_and_what_the_user_fixed_is_not_fitted(self, own):
+        from crbo_ros.core.gpytorch_process import GPyTorch
+
+        own.base_kernel.lengthscale = 0.3
+        own.base_kernel.raw_lengthscale.requires_grad_(False)
+        before = own.outputscale.item()
+        model = GPyTorch("matern52", 4, paper_hyperparameters(4), kernel=own)
+        X, y, _ = data()
+        model.fit(X, 3.0 * y)
+        np.testing.assert_allclose(model.lengthscales, 0.3, rtol=1e-6)  # single precision was the user's
+        assert model.signal_variance != pytest.approx(before, rel=0.01)
+        assert own.outputscale.item() == before
+
+    def test_a_copy_of_the_model_is_conditioned_without_the_other(self, own):
+        from crbo_ros.core.gpytorch_process import GPyTorch
+
+        model = GPyTorch("matern52", 4, paper_hyperparameters(4), kernel=own)
+        X, y, P = data()
+        model.condition(X, y)
+        mean, _ = model.posterior(P)
+        copy(model).condition(X[:3], y[:3])
+        np.testing.assert_array_equal(model.posterior(P)[0], mean)
+
+    @pytest.mark.slow
+    def test_proposes_as_the_closed_form_does_where_the_model_is_the_same(self, own):
+        own.base_kernel.lengthscale, own.outputscale = 0.1, 1.0  # the paper preset's start values
+        space = Space([-1.0, -1.0], [1.0, 1.0])
+        few = replace(RECIPES["paper"], samples=128)
+        runs = []
+        for surrogate in ("closed_form", own):
+            optimizer = CRBO(space, [0.4, 0.4], seed=1, preset="paper", recipe=few, surrogate=surrogate)
+            for _ in range(5):
+                proposal = optimizer.ask()
+                optimizer.tell(proposal.id, -float(np.sum(proposal.theta**2)))
+            runs.append(np.array([trial.proposal.theta for trial in optimizer.trials]))
+        np.testing.assert_array_equal(*(run[:2] for run in runs))
+        np.testing.assert_allclose(runs[0][2], runs[1][2], atol=0.05)
+        assert np.isfinite(optimizer.report()["lipschitz"])
+
+    def test_with_given_hyperparameters_is_refused_by_name(self, own):
+        with pytest.raises(InvalidInput, match="hyperparameters: are a built-in kernel's"):
+            CRBO(Space([0.0], [1.0]), [0.5], surrogate=own, hyperparameters=(0.1, 1.0, 0.01))
+        with pytest.raises(InvalidInput, match="nor a gpytorch kernel"):
+            CRBO(Space([0.0], [1.0]), [0.5], surrogate=print)

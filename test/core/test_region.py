@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from crbo_ros.core.gaussian_process import GaussianProcess
+from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import KERNELS, kernel
-from crbo_ros.core.region import ConfidenceRegion, compensated, r0
-from crbo_ros.core.settings import default_hyperparameters
+from crbo_ros.core.region import ConfidenceRegion, r0
 
 
 def one_point(name="matern52", noise=1e-9, d=3):
@@ -37,35 +37,30 @@ def test_r0_shrinks_with_noise_down_to_nothing():
 @pytest.mark.parametrize("noise", [1e-9, 0.3])
 def test_region_around_one_point_is_the_ball_of_r0(name, noise):
     region = ConfidenceRegion(one_point(name, noise), 0.5)
-    radius = r0(kernel(name), 0.2, 0.5)
+    radius = r0(kernel(name), 0.2, 0.5, noise)
     u = np.random.default_rng(0).standard_normal((50, 3))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
     assert region.contains(0.5 + 0.999 * radius * u).all()
     assert not region.contains(0.5 + 1.001 * radius * u).any()
 
 
-def test_compensation_vanishes_without_noise():
-    assert compensated(0.4, 0.0) == pytest.approx(0.4)
-    assert compensated(0.4, 0.99) < 1.0
-
-
-def test_repeated_returns_of_one_policy_close_the_compensated_region_towards_the_papers():
+def test_repeated_returns_of_one_policy_open_the_region_that_noise_had_closed():
     model = one_point(noise=0.5)
-    thresholds = []
+    inside = []
     for count in (1, 3, 10, 100):
         model.condition(np.full((count, 3), 0.5), np.zeros(count))
         region = ConfidenceRegion(model, 0.4)
+        inside.append(region.state == "ok")
         assert region.data_inside.all()
-        thresholds.append(region.threshold)
-    assert thresholds == sorted(thresholds, reverse=True)
-    assert thresholds[-1] == pytest.approx(0.4, abs=0.01)
+    assert inside == [False, True, True, True]
+    assert region.threshold == 0.4
 
 
 def test_empty_region_is_widened_to_the_best_point_and_says_so():
-    region = ConfidenceRegion(one_point(noise=0.3), 0.3, compensate=False)
+    region = ConfidenceRegion(one_point(noise=0.3), 0.3)
     assert "empty" in region.state
     assert region.contains(np.full((1, 3), 0.5)).all()
-    assert ConfidenceRegion(one_point(noise=0.3), 0.3).state == "ok"
+    assert ConfidenceRegion(one_point(noise=0.05), 0.3).state == "ok"
 
 
 def test_gamma_one_is_the_whole_box_and_nothing_outside_it():

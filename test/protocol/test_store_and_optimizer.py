@@ -590,8 +590,9 @@ def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path):
     assert not experiment.prepare(), "the budget is used up"
 
 
-def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(tmp_path):
-    experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "max_vetoes": 3})
+def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(tmp_path, monkeypatch):
+    monkeypatch.setattr("crbo_ros.core.crbo.MAX_VETOES", 3)
+    experiment = open_experiment(tmp_path)
     play(experiment, 3)
     for i in range(3):
         assert experiment.prepare()
