@@ -14,39 +14,13 @@ import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
-from crbo_ros.protocol.optimizer import (
-    ACCEPTED,
-    DONE,
-    DUPLICATE,
-    ERROR,
-    EXHAUSTED,
-    FINISHED,
-    OK,
-    PAUSED,
-    REFUSED,
-    RETRY,
-    RUNNING,
-    WAIT,
-    Answer,
-    OptimizerServer,
-)
+from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
+from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.registry import make_method
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
 
-ANSWERS = {
-    OK: srv.ProposePolicy.Response.OK,
-    WAIT: srv.ProposePolicy.Response.WAIT,
-    DONE: srv.ProposePolicy.Response.DONE,
-    REFUSED: srv.ProposePolicy.Response.REFUSED,
-}
-RECEIPTS = {
-    ACCEPTED: srv.AcknowledgeEpisode.Response.ACCEPTED,
-    DUPLICATE: srv.AcknowledgeEpisode.Response.DUPLICATE,
-    REFUSED: srv.AcknowledgeEpisode.Response.REFUSED,
-    RETRY: srv.AcknowledgeEpisode.Response.RETRY,
-}
 STATES = {name: getattr(msg.OptimizerState, name.upper()) for name in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
 METRICS = (
     "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
@@ -182,8 +156,9 @@ class OptimizerNode(base.ManagedNode):
         response.status, response.reason = ANSWERS[answer.status], answer.reason
         response.retry_after = answer.retry_after
         response.proposal.experiment, response.proposal.experiment_uid = experiment.name, experiment.uid
-        if answer.proposal is not None:
-            response.proposal = convert.to_message(experiment.offer(answer))
+        response.proposal.problem = answer.problem
+        if answer.offer is not None:
+            response.proposal = convert.to_message(answer.offer)
             if answer.status == OK:
                 self._proposal.publish(response.proposal)
         if answer.status == REFUSED:

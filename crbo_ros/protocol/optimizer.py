@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from crbo_ros.core.problem import Problem, differences
 from crbo_ros.core.trial import LARGEST, Best, Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput, StoreError
 from crbo_ros.protocol.leases import Leases
+from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import (
     CHANGEABLE,
     COMPLETED,
@@ -43,8 +44,6 @@ from crbo_ros.protocol.replay import Make, apply, replay
 from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
-OK, WAIT, DONE, REFUSED = "ok", "wait", "done", "refused"  # answers to a request for a proposal
-ACCEPTED, DUPLICATE, RETRY = "accepted", "duplicate", "retry"  # answers to a result (or REFUSED)
 LEASE = 600.0  # s
 ENDS = {  # outcome of an episode -> what the method is told, and how the proposal ends
     COMPLETED: ("tell", TrialStatus.COMPLETED),
@@ -54,18 +53,6 @@ ENDS = {  # outcome of an episode -> what the method is told, and how the propos
     FAILED: ("fail", TrialStatus.FAILED),
     RETURNED: ("expire", TrialStatus.EXPIRED),
 }
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a runner that asks for a proposal gets."""
-
-    status: str
-    reason: str = ""
-    retry_after: float = 0.0
-    proposal: Proposal | None = None
-    lease: float = 0.0  # s
-    alarm: bool = False  # a person should know
 
 
 class OptimizerServer:
@@ -159,6 +146,10 @@ class OptimizerServer:
 
     def propose(self, runner: str, request_id: str, experiment_uid: str = "") -> Answer:
         """The next policy for a runner; the same request_id yields the same proposal."""
+        answer = self._answer(runner, request_id, experiment_uid)
+        return replace(answer, experiment=self.name, problem=self.problem.key)
+
+    def _answer(self, runner: str, request_id: str, experiment_uid: str) -> Answer:
         if not runner or not request_id:
             return Answer(REFUSED, f"{'request_id' if runner else 'runner'}: must not be empty")
         if experiment_uid and experiment_uid != self.uid:
@@ -173,10 +164,10 @@ class OptimizerServer:
                         REFUSED, f"request_id: its proposal {known.proposal.id} has ended ({known.end.value})"
                     )
                 self._leases.begin(known.proposal.id, runner)  # whoever asks is alive
-                return Answer(OK, proposal=known.proposal, lease=self._leases.seconds)
+                return Answer(OK, offer=self._offer(known.proposal))
             if self.state in (FINISHED, EXHAUSTED):
                 best = self.best()
-                return Answer(DONE, self.message, proposal=None if best is None else best_as_proposal(best))
+                return Answer(DONE, self.message, offer=None if best is None else self._offer(best_as_proposal(best)))
             if self.state in (PAUSED, ERROR):
                 return Answer(WAIT, self.message or self.state, 0.5)
             if self.budget and self.method.n + len(self.pending) >= self.budget:
@@ -189,7 +180,7 @@ class OptimizerServer:
                 self._unsaved = self._ask()
             except Exhausted as error:
                 self.state, self.message = EXHAUSTED, str(error)
-                return self.propose(runner, request_id)
+                return self._answer(runner, request_id, "")
         proposal = self._unsaved
         try:
             self.store.add_proposal(
@@ -201,7 +192,7 @@ class OptimizerServer:
             return Answer(WAIT, f"the proposal could not be stored: {error}", 1.0, alarm=True)
         self._unsaved = None
         self._leases.begin(proposal.id, runner)
-        return Answer(OK, proposal=proposal, lease=self._leases.seconds)
+        return Answer(OK, offer=self._offer(proposal))
 
     def _ask(self) -> Proposal:
         start = time.thread_time()
@@ -236,12 +227,11 @@ class OptimizerServer:
     def _rebuild(self) -> None:
         self._unsaved, self.method = None, replay(self._make, self.store)
 
-    def offer(self, answer: Answer) -> Offer:
-        """An answer's proposal as it travels."""
-        assert answer.proposal is not None
+    def _offer(self, proposal: Proposal) -> Offer:
+        """A proposal as it travels."""
         return Offer.of(
-            answer.proposal, experiment=self.name, experiment_uid=self.uid, problem=self.problem.key,
-            returns=self.method.n, lease=answer.lease, stamp=time.time(),
+            proposal, experiment=self.name, experiment_uid=self.uid, problem=self.problem.key, returns=self.method.n,
+            lease=self._leases.seconds, stamp=time.time(),
         )  # fmt: skip
 
     @property

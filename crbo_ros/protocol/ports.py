@@ -36,6 +36,7 @@ class Answer:
     offer: Offer | None = None
     experiment: str = ""  # whose optimizer it is
     problem: str = ""
+    alarm: bool = False  # a person should know
 
 
 @dataclass(frozen=True)

@@ -152,10 +152,13 @@ class EpisodeLoop:
 
     def proposed(self, now: float, nonce: str, answer: Answer) -> None:
         """The optimizer's answer to `link.propose`."""
-        question = self._answers(nonce, State.ASK)
+        question = self._answers(nonce, State.ASK, State.HELD)
         if question is None:
             return
-        if reason := self._foreign(answer):
+        if self.state is State.HELD:  # it was only asked whether the run is over
+            if answer.status == DONE and not self._foreign(answer):
+                self._finish(now, answer)
+        elif reason := self._foreign(answer):
             self._wait(now, 0.5, reason, alarm=True)
         elif answer.status == OK and answer.offer is not None:
             self._take(now, question, answer.offer)
@@ -165,10 +168,17 @@ class EpisodeLoop:
         elif answer.status == DONE:
             self._finish(now, answer)
         else:
-            self._drop_hand()
-            self.say("warning", f"request refused: {answer.reason}")
+            self._refused(now, answer.reason)
+
+    def _refused(self, now: float, reason: str) -> None:
+        """The proposal of the request in hand has ended: the next request."""
+        self._drop_hand()
+        self.say("warning", f"request refused: {reason}")
+        try:
             self._request = self.spool.new_request()
-            self._wait(now, 0.0, answer.reason)
+            self._wait(now, 0.0, reason)
+        except StoreError as error:
+            self._wait(now, self.limits.retry, str(error))
 
     def judged(self, now: float, nonce: str, verdict: Verdict) -> None:
         """The monitor's answer to `link.check`."""
@@ -460,6 +470,9 @@ class EpisodeLoop:
         if self._quitting:
             return self._end()
         if not self._cleared:
+            if self.state is State.HELD and now - self._asked > self.limits.recheck:
+                self._asked = now
+                self.link.propose(self._ask(now), self._request)
             return 0.1
         self._cleared = False
         hand = self._hand
@@ -547,10 +560,10 @@ class EpisodeLoop:
         self._question = _Question(nonce or new_uid(), now)
         return self._question.nonce
 
-    def _answers(self, nonce: str, state: State) -> _Question | None:
-        """The question in hand, if this is an answer to it; it is answered then."""
+    def _answers(self, nonce: str, *states: State) -> _Question | None:
+        """The question in hand, if this is an answer to it in one of these states; it is answered then."""
         question = self._question
-        if question is None or question.nonce != nonce or self.state is not state:
+        if question is None or question.nonce != nonce or self.state not in states:
             return None
         self._question = None
         return question

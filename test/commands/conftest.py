@@ -45,7 +45,7 @@ def make_store(tmp_path):
             make=lambda settings: CRBO(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
         )  # fmt: skip
         for i in range(episodes + pending):
-            proposal = experiment.propose("runner", f"request {i}").proposal
+            proposal = experiment.propose("runner", f"request {i}").offer
             if i >= episodes:
                 continue
             outcome = "vetoed" if i in vetoes else "failed" if i in failures else "completed"

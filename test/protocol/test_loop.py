@@ -335,6 +335,23 @@ def test_the_end_of_a_run_is_heard_while_everything_is_held() -> None:
     assert bench.rig.begun == 0
 
 
+def test_a_runner_that_is_held_for_a_person_hears_that_the_run_is_over() -> None:
+    bench = Bench(exit_when_done=True)
+    for _ in range(3):
+        bench.to_run()
+        bench.make()
+        bench.rig.progress = Progress(Stage.IDLE)
+    bench.run(0.3)
+    bench.offer()
+    assert bench.run(0.2) is State.HELD
+    before = bench.link.count("propose")
+    bench.run(3.0)
+    assert bench.link.count("propose") > before
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, "finished", experiment="x"))
+    assert bench.run(0.5) is State.ENDED
+
+
 def test_a_broken_plant_latches_and_the_same_proposal_runs_again_under_a_new_approval() -> None:
     bench = Bench()
     bench.to_run()

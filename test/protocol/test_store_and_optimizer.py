@@ -39,7 +39,7 @@ def open_experiment(path, budget=0, seed=3, problem=PROBLEM, method="crbo", **op
 
 
 def episode(experiment, answer, value=0.5, outcome="completed", uid=None, **fields):
-    proposal = answer.proposal
+    proposal = answer.offer
     base = {"theta": proposal.theta, "proposal_id": proposal.id, "experiment_uid": experiment.uid}
     return Episode(
         **{"episode_uid": uid or f"u{proposal.id}", "runner": "r", "outcome": outcome, "value": value, **base, **fields}
@@ -52,16 +52,16 @@ def play(experiment, count):
     for _ in range(count):
         answer = experiment.propose("r", f"q{len(experiment.store.proposals())}")
         assert answer.status == OK
-        value = 1.0 - float(np.sum((answer.proposal.theta - 0.4) ** 2))
+        value = 1.0 - float(np.sum((answer.offer.theta - 0.4) ** 2))
         assert experiment.acknowledge(episode(experiment, answer, value)) == (ACCEPTED, "")
-        found.append(answer.proposal)
+        found.append(answer.offer)
     return found
 
 
 def test_the_same_request_gives_the_same_proposal_and_another_a_different_one(tmp_path):
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
-    one, again, other = (experiment.propose(*who).proposal for who in (("a", "x"), ("a", "x"), ("b", "y")))
+    one, again, other = (experiment.propose(*who).offer for who in (("a", "x"), ("a", "x"), ("b", "y")))
     assert one.id == again.id
     assert np.array_equal(one.theta, again.theta)
     assert other.id != one.id
@@ -83,9 +83,9 @@ def test_a_restart_at_any_point_carries_on_bit_for_bit(tmp_path):
 
 def _finish_pending(experiment, i):
     answer = experiment.propose("r", f"q{i}")
-    value = 1.0 - float(np.sum((answer.proposal.theta - 0.4) ** 2))
+    value = 1.0 - float(np.sum((answer.offer.theta - 0.4) ** 2))
     assert experiment.acknowledge(episode(experiment, answer, value))[0] == ACCEPTED
-    return answer.proposal
+    return answer.offer
 
 
 def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path):
@@ -137,16 +137,16 @@ def test_a_lease_is_counted_on_a_steady_clock_and_renewed_by_the_runner_that_hol
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
     play(experiment, 2)
     held, lost = experiment.propose("a", "1"), experiment.propose("b", "2")
-    assert held.lease == 60.0
+    assert held.offer.lease == 60.0
     now[0] += 50.0
-    assert experiment.renew(held.proposal.id, "a")
-    assert not experiment.renew(lost.proposal.id, "a"), "another runner's"
+    assert experiment.renew(held.offer.id, "a")
+    assert not experiment.renew(lost.offer.id, "a"), "another runner's"
     assert not experiment.renew(99, "a")
     now[0] += 11.0
-    assert experiment.expire_due() == [lost.proposal.id]
+    assert experiment.expire_due() == [lost.offer.id]
     assert experiment.expire_due() == []
-    assert not experiment.renew(lost.proposal.id, "b"), "it has ended"
-    assert experiment.store.proposal(held.proposal.id).end is TrialStatus.PENDING
+    assert not experiment.renew(lost.offer.id, "b"), "it has ended"
+    assert experiment.store.proposal(held.offer.id).end is TrialStatus.PENDING
 
 
 def test_a_step_of_the_system_clock_ends_no_lease(tmp_path, monkeypatch):
@@ -159,7 +159,7 @@ def test_a_step_of_the_system_clock_ends_no_lease(tmp_path, monkeypatch):
 def test_time_stands_still_for_leases_while_nobody_is_there(tmp_path):
     now = [1000.0]
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
-    id = experiment.propose("a", "1").proposal.id
+    id = experiment.propose("a", "1").offer.id
     experiment.close()
     now[0] = 3.0  # another boot
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
@@ -204,7 +204,7 @@ def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path, method,
         assert experiment.acknowledge(back)[0] == DUPLICATE
     else:
         now[0] += 61.0
-        assert experiment.expire_due() == [late.proposal.id]
+        assert experiment.expire_due() == [late.offer.id]
     play(experiment, 1)
     assert experiment.prepare()
     assert experiment.acknowledge(episode(experiment, late, 0.7)) == (ACCEPTED, "")
@@ -213,8 +213,8 @@ def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path, method,
         status, reason = experiment.acknowledge(episode(experiment, late, 0.7, again, uid="second"))
         assert (status, "already ended" in reason) == (REFUSED, True)
     assert experiment.method.n == 4
-    assert experiment.method.trials[late.proposal.id].end is TrialStatus.COMPLETED
-    assert experiment.store.proposal(late.proposal.id).end is TrialStatus.COMPLETED
+    assert experiment.method.trials[late.offer.id].end is TrialStatus.COMPLETED
+    assert experiment.store.proposal(late.offer.id).end is TrialStatus.COMPLETED
     assert [e.proposal_id for e in experiment.store.episodes()] == [0, 1, 3, 2]
     assert experiment.returns(start=2)[0] == 4
     assert [e.proposal_id for e in experiment.returns(start=2)[1]] == [3, 2]
@@ -236,7 +236,7 @@ def test_after_a_late_return_a_restart_gives_the_same_next_proposal(tmp_path):
         if restart:
             experiment.close()
             experiment = open_experiment(tmp_path / "True", lease=1.0)
-        found.append(experiment.propose("r", "next").proposal.theta.tolist())
+        found.append(experiment.propose("r", "next").offer.theta.tolist())
     assert found[0] == found[1]
 
 
@@ -246,7 +246,7 @@ def test_what_was_given_back_ends_as_expired_and_is_no_hint(tmp_path):
     before = experiment.method.report()["gamma_effective"]
     answer = experiment.propose("r", "x")
     experiment.acknowledge(episode(experiment, answer, math.nan, "returned", reason="the driver is gone"))
-    row = experiment.store.proposal(answer.proposal.id)
+    row = experiment.store.proposal(answer.offer.id)
     assert (row.end, row.end_reason) == (TrialStatus.EXPIRED, "the driver is gone")
     assert experiment.method.report()["gamma_effective"] == before
     assert experiment.summary()["failed"] == 0
@@ -261,7 +261,7 @@ def test_a_late_failure_is_on_record_and_changes_nothing(tmp_path):
     experiment.expire_due()
     assert experiment.acknowledge(episode(experiment, late, math.nan, "failed", uid="f")) == (ACCEPTED, "")
     assert experiment.acknowledge(episode(experiment, late, math.nan, "failed", uid="g"))[0] == REFUSED
-    assert experiment.store.proposal(late.proposal.id).end is TrialStatus.EXPIRED
+    assert experiment.store.proposal(late.offer.id).end is TrialStatus.EXPIRED
     assert experiment.acknowledge(episode(experiment, late, 0.4, uid="h")) == (ACCEPTED, "")
     assert experiment.method.n == 4
 
@@ -274,7 +274,7 @@ def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path):
     assert experiment.acknowledge(veto) == (ACCEPTED, "")
     status, reason = experiment.acknowledge(episode(experiment, vetoed, uid="late"))
     assert (status, "already ended" in reason) == (REFUSED, True)
-    assert experiment.store.proposal(vetoed.proposal.id).end is TrialStatus.VETOED
+    assert experiment.store.proposal(vetoed.offer.id).end is TrialStatus.VETOED
 
 
 # -- a method that cannot digest what it is told -----------------------------------------------------------
@@ -311,7 +311,7 @@ def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else
     experiment = open_experiment(tmp_path, lease=1.0, **options)
     assert "set aside" in caplog.text
     assert experiment.acknowledge(episode(experiment, answer, 0.666))[0] == DUPLICATE
-    assert experiment.store.find_episode(f"u{answer.proposal.id}")[2] == 0.666
+    assert experiment.store.find_episode(f"u{answer.offer.id}")[2] == 0.666
     assert experiment.method.n == len(experiment.store.episodes()) - 1
     assert experiment.method.pending == []
     play(experiment, 2)
@@ -324,7 +324,7 @@ def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_poli
     assert experiment.propose("b", "2").status == WAIT
     experiment.acknowledge(episode(experiment, last, 0.1))
     answer = experiment.propose("b", "2")
-    assert (answer.status, answer.proposal.kind) == (DONE, "best")
+    assert (answer.status, answer.offer.kind) == (DONE, "best")
     experiment.set_budget(4)
     assert experiment.propose("b", "3").status == OK
 
@@ -355,7 +355,7 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     experiment.store.database.query("PRAGMA max_page_count=100000")
     after = experiment.propose("r", f"full{waiting[0]}")
     assert after.status == OK
-    assert after.proposal.id == (given[-1].proposal.id if given else 1) + 1  # the one that could not be written
+    assert after.offer.id == (given[-1].offer.id if given else 1) + 1  # the one that could not be written
     assert experiment.acknowledge(episode(experiment, after)) == (ACCEPTED, "")
 
 
@@ -414,13 +414,13 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
 def test_an_episode_of_another_problem_is_refused_by_name_and_one_of_a_foreign_runner_is_not(tmp_path):
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
-    assert experiment.offer(answer).problem == PROBLEM.key
+    assert answer.offer.problem == PROBLEM.key
     other = replace(PROBLEM, plant="stand_in").key
     status, reason = experiment.acknowledge(episode(experiment, answer, problem=other))
     assert (status, reason.startswith("problem:"), "plant: nominal, not stand_in" in reason) == (REFUSED, True, True)
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
     answer = experiment.propose("r", "n")
-    assert experiment.offer(answer).returns == 1
+    assert answer.offer.returns == 1
     assert experiment.acknowledge(episode(experiment, answer, problem=PROBLEM.key)) == (ACCEPTED, "")
     assert [e.problem for e in experiment.store.episodes()] == ["", PROBLEM.key]
 
@@ -488,11 +488,11 @@ def test_a_changed_gamma_is_remembered(tmp_path):
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
     experiment.configure(gamma=0.3)
-    one = experiment.propose("r", "n").proposal
+    one = experiment.propose("r", "n").offer
     experiment.close()
     experiment = open_experiment(tmp_path, settings={})
     assert experiment.method.report()["gamma"] == 0.3
-    assert np.array_equal(experiment.propose("r", "n").proposal.theta, one.theta)
+    assert np.array_equal(experiment.propose("r", "n").offer.theta, one.theta)
     with pytest.raises(InvalidInput, match="gamma"):
         experiment.configure(gamma=1.5)
 
