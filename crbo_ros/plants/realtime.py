@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.errors import PlantError
-from crbo_ros.plants.base import Plant
+from crbo_ros.plants.base import Plant, ResetStopped
 
 Array = NDArray[np.float64]
 Result = TypeVar("Result")
@@ -121,6 +121,10 @@ class Paced(Plant):
     def reset(self, rng: np.random.Generator) -> Array:
         self.plant.reset_watch, self.plant.reset_ready = self.reset_watch, self.reset_ready
         observation = self.plant.reset(rng)
+        while self.reset_ready is not None and not self.reset_ready():  # the simulation stands still meanwhile
+            if self.reset_watch is not None and (reason := self.reset_watch(observation, np.empty(0))):
+                raise ResetStopped(reason)
+            time.sleep(self.pacer.period)
         self.pacer.start()
         return observation
 

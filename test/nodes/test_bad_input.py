@@ -200,7 +200,7 @@ def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_t
         ({"gamma": 1.7}, "gamma"),
         ({"method": "nonsense"}, "no method is called 'nonsense'"),
         ({"settings": "{gamma: 1}"}, "settings"),
-        ({"settings": '{"nonsense": 1}'}, "nonsense"),
+        ({"settings": {"nonsense": 1}}, "nonsense"),
         ({"task": "nonsense"}, "no task is called 'nonsense'"),
         ({"experiment": "a/b"}, "experiment"),
         ({"experiments_dir": "/proc/nowhere"}, "cannot be used"),

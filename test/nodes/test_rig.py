@@ -1,0 +1,187 @@
+"""A task as the loop's rig: what its thread asks before every action. No ROS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crbo_ros.core.space import Space
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.nodes.rig import TaskRig
+from crbo_ros.plants.qube.simulation import QubeSim
+from crbo_ros.plants.realtime import Paced
+from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.ports import Stage
+from crbo_ros.protocol.records import APPROVED, Offer, Verdict
+from crbo_ros.tasks.base import COMPLETED, STOPPED, Outcome, Task
+
+THETA = np.array([0.5])
+
+
+class Movable(Task):
+    """Moves towards its start for a while, waits there, then takes 20 steps."""
+
+    name, plants, gamma = "movable", ("none",), 0.5
+    space, theta_0 = Space([0.0], [1.0]), THETA
+
+    def __init__(self, holds: bool) -> None:
+        self.holds_start, self.events, self.failure = holds, [], ""
+        self.plant_name = "none"
+
+    def rollout(self, theta: Any, rng: Any, *, record: bool = False, watch: Any = None) -> Outcome:
+        self.events = []
+        for step in range(-5, 20):
+            if step == 0 and self.failure == "raises":
+                raise RuntimeError("a loose cable")
+            if reason := watch(float(step), THETA, THETA):
+                return Outcome(float("nan"), STOPPED, reason, max(step, 0))
+            self.events.append(step)
+            time.sleep(0.005)
+        return Outcome(0.7, COMPLETED, "", 20, statistics={"lateness_max_ms": 3.0, "deadline_misses": 2.0})
+
+    def stop(self) -> None:
+        if self.failure == "stop raises":
+            raise RuntimeError("no answer from the card")
+
+
+class Setting:
+    """A rig with a gate that somebody keeps open."""
+
+    def __init__(self, task: Task) -> None:
+        self.gate, self.alive, self.armed, self.over = Gate(0.3), True, True, threading.Event()
+        self.rig = TaskRig(task, self.gate, 1, lambda: None, clock=time.monotonic)
+        self.verdict = Verdict(APPROVED, "e", 0, theta_hash(THETA), "/r", "", "m", valid_for=0.4)
+        threading.Thread(target=self._beat, daemon=True).start()
+        time.sleep(0.15)
+
+    def _beat(self) -> None:
+        while not self.over.wait(0.03):
+            if self.alive:
+                self.gate.beat(time.monotonic(), "m", self.armed, "" if self.armed else "smoke")
+
+    def prepare(self) -> None:
+        self.rig.prepare(Offer("x", "e", "", 0, THETA, theta_hash(THETA), "start"))
+
+    def begin(self, age: float = 0.0) -> None:
+        self.rig.begin(Permit(self.gate, self.verdict, time.monotonic() - age))
+
+    def until(self, *stages: Stage) -> Stage:
+        deadline = time.monotonic() + 10.0
+        while self.rig.look().stage not in stages and time.monotonic() < deadline:
+            time.sleep(0.002)
+        return self.rig.look().stage
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[[Task], Setting]]:
+    made: list[Setting] = []
+
+    def setting(task: Task) -> Setting:
+        made.append(Setting(task))
+        return made[-1]
+
+    yield setting
+    for one in made:
+        one.over.set()
+        one.rig.close(1.0)
+
+
+def test_a_task_that_holds_its_start_moves_there_and_waits_for_its_approval(make: Any) -> None:
+    task = Movable(holds=True)
+    setting = make(task)
+    setting.prepare()
+    assert setting.until(Stage.PREPARED) is Stage.PREPARED
+    time.sleep(0.1)
+    assert task.events == [-5, -4, -3, -2, -1]
+    setting.begin()
+    assert setting.until(Stage.ENDED) is Stage.ENDED
+    ran = setting.rig.look().ran
+    assert (ran.outcome, ran.value, ran.deadline_misses, ran.max_lateness) == (COMPLETED, 0.7, 2, 0.003)
+    assert setting.rig.safe().confirmed
+
+
+def test_any_other_task_does_not_even_reset_before_it_is_approved(make: Any) -> None:
+    task = Movable(holds=False)
+    setting = make(task)
+    setting.prepare()
+    assert setting.until(Stage.PREPARED) is Stage.PREPARED
+    time.sleep(0.05)
+    assert task.events == []
+    setting.begin()
+    assert setting.until(Stage.ENDED) is Stage.ENDED
+    assert len(task.events) == 25
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_an_approval_that_is_too_old_when_the_plant_would_act_moves_nothing(make: Any, holds: bool) -> None:
+    task = Movable(holds)
+    setting = make(task)
+    setting.prepare()
+    setting.until(Stage.PREPARED)
+    setting.begin(age=0.5)
+    assert setting.until(Stage.ENDED) is Stage.ENDED
+    assert (setting.rig.look().ran.outcome, setting.rig.look().ran.stopped_by) == (STOPPED, LOST)
+    assert max(task.events, default=-1) < 0
+
+
+@pytest.mark.parametrize(("how", "kind"), [("dead", LOST), ("held", HELD), ("quit", QUIT)])
+def test_who_stopped_a_running_policy_is_told(make: Any, how: str, kind: str) -> None:
+    task = Movable(holds=True)
+    setting = make(task)
+    setting.prepare()
+    setting.until(Stage.PREPARED)
+    setting.begin()
+    time.sleep(0.02)
+    if how == "dead":
+        setting.alive = False
+        setting.gate.beat(time.monotonic(), "another", True)
+    elif how == "held":
+        setting.armed = False
+    else:
+        setting.rig.stop(QUIT)
+    assert setting.until(Stage.ENDED) is Stage.ENDED
+    ran = setting.rig.look().ran
+    assert (ran.outcome, ran.stopped_by) == (STOPPED, kind)
+    assert len(task.events) < 25
+
+
+def test_an_unexpected_error_is_the_plants_not_the_policys(make: Any) -> None:
+    task = Movable(holds=True)
+    task.failure = "raises"
+    setting = make(task)
+    setting.prepare()
+    assert setting.until(Stage.BROKEN, Stage.ENDED) is Stage.BROKEN
+    assert "a loose cable" in setting.rig.look().reason
+
+
+def test_a_stop_that_fails_is_not_safe(make: Any) -> None:
+    task = Movable(holds=False)
+    task.failure = "stop raises"
+    setting = make(task)
+    setting.prepare()
+    setting.begin()
+    setting.until(Stage.ENDED)
+    safe = setting.rig.safe()
+    assert (safe.confirmed, "no answer from the card" in safe.reason) == (False, True)
+
+
+def test_a_paced_simulation_that_waits_for_its_approval_is_not_late() -> None:
+    asked = [0]
+
+    def ready() -> bool:
+        asked[0] += 1
+        return asked[0] > 20
+
+    plant = Paced(QubeSim())
+    plant.reset_ready = ready
+    with plant:
+        plant.reset(np.random.default_rng(0))
+        plant.step(np.zeros(1))
+        plant.reset(np.random.default_rng(0))
+        assert plant.pacer.steps == 0
+    assert asked[0] >= 21
