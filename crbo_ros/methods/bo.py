@@ -55,7 +55,8 @@ class BO(GPMethod):
         if centering not in CENTERINGS:
             raise InvalidInput(f"centering: {centering!r} is none of {', '.join(CENTERINGS)}")
         if hyperparameters is not None:
-            self.hyper = replace(self.hyper, start=tuple(hyperparameters))
+            lengthscale, signal, noise = hyperparameters
+            self.hyper = replace(self.hyper, start=(lengthscale, signal, noise))
         super().__init__(space, theta_0, seed=seed)
         self.beta = check_number("beta", beta, 0.0)
         self.centering, self.fitting = centering, fit

@@ -101,15 +101,16 @@ class LogEI(GPMethod):
         return model
 
     def _optimise(self, model: Any) -> Array:
-        from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
-        from botorch.optim import optimize_acqf
+        from botorch.acquisition.analytic import LogExpectedImprovement
+        from botorch.acquisition.logei import qLogNoisyExpectedImprovement
+        from botorch.optim.optimize import optimize_acqf
 
         _, torch = import_botorch()
         X = model.train_inputs[0]
         pending = self.ended(TrialStatus.PENDING)
         if self.noisy or len(pending):
             out = torch.as_tensor(pending) if len(pending) else None
-            acquisition = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)
+            acquisition: Any = qLogNoisyExpectedImprovement(model, X, X_pending=out, prune_baseline=True)
         else:
             with torch.no_grad():
                 best = model.posterior(X).mean.max()

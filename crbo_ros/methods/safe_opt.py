@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import qmc
 
 from crbo_ros.core.gaussian_process import Hyperparameters
@@ -96,7 +96,9 @@ class SafeOpt(GPMethod):
         i = i if expander is None else expander
         return self.proposal(id, P[i], "acquisition")
 
-    def _expander(self, P: Array, safe: Array, sigma: Array, high: Array, target: float, at_least: float) -> int | None:
+    def _expander(
+        self, P: Array, safe: NDArray[np.bool_], sigma: Array, high: Array, target: float, at_least: float
+    ) -> int | None:
         """The widest safe point, wider than `at_least`, whose observation at u(x) would make an unsafe point safe."""
         rows = np.flatnonzero(safe & (sigma > at_least))
         unsafe = np.flatnonzero(~safe)
