@@ -137,7 +137,8 @@ def dispatch(argv: list[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
     if getattr(module, "TAKES_UNKNOWN", False):
-        args, args.rest = parser.parse_known_args(argv[words:])
+        args, rest = parser.parse_known_args(argv[words:])
+        args.rest = rest
     else:
         args = parser.parse_args(argv[words:])
     return int(module.run(args) or 0)

@@ -14,23 +14,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 RUNS, FELL, ARM_LIMIT, TOO_FAST, BAD_SENSOR, BAD_VOLTAGE = range(6)  # how a compiled episode ended
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+def jit(function: Function) -> Function:
     """numba.njit with its cache on disk (without, where no folder can be written); the bare function without numba."""
     try:
         from numba import njit
     except ImportError:
         return function
     try:
-        return njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return njit(cache=True, error_model="numpy")(function)  # type: ignore[return-value]
     except RuntimeError:  # neither NUMBA_CACHE_DIR, nor the package's folder, nor the user's cache can be written
-        return njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+        return njit(error_model="numpy")(function)  # type: ignore[return-value]
 
 
 class QubeParameters(NamedTuple):
@@ -79,7 +83,7 @@ class FurutaSettings(NamedTuple):
 
 
 @jit
-def layer(inputs, weights, biases, outputs):
+def layer(inputs: Array, weights: Array, biases: Array, outputs: Array) -> None:
     """outputs = inputs @ weights + biases; weights is (n_in, n_out), so that the inner loop runs over neighbours."""
     for i in range(outputs.shape[0]):
         outputs[i] = biases[i]
@@ -89,7 +93,10 @@ def layer(inputs, weights, biases, outputs):
 
 
 @jit
-def network(inputs, w1, b1, w2, b2, w3, b3, hidden1, hidden2, outputs):
+def network(
+    inputs: Array, w1: Array, b1: Array, w2: Array, b2: Array, w3: Array, b3: Array, hidden1: Array, hidden2: Array,
+    outputs: Array,
+) -> None:  # fmt: skip
     """Two tanh layers and a linear one; hidden1, hidden2 and outputs are scratch and result."""
     layer(inputs, w1, b1, hidden1)
     for i in range(hidden1.shape[0]):
@@ -101,7 +108,9 @@ def network(inputs, w1, b1, w2, b2, w3, b3, hidden1, hidden2, outputs):
 
 
 @jit
-def qube_acceleration(arm, pendulum, arm_rate, pendulum_rate, voltage, p):
+def qube_acceleration(
+    arm: float, pendulum: float, arm_rate: float, pendulum_rate: float, voltage: float, p: QubeParameters
+) -> tuple[float, float]:
     """Angular accelerations (arm, pendulum) of a rotary pendulum with a DC motor, from its Lagrangian.
 
     With l = Lp/2, s = sin(pendulum), c = cos(pendulum):
@@ -132,7 +141,7 @@ def qube_acceleration(arm, pendulum, arm_rate, pendulum_rate, voltage, p):
 
 
 @jit
-def qube_integrate(x, voltage, p, duration, substeps):
+def qube_integrate(x: Array, voltage: float, p: QubeParameters, duration: float, substeps: int) -> None:
     """Move x (4,) on by `duration` seconds at constant voltage: classical Runge-Kutta, `substeps` equal steps."""
     h = duration / substeps
     a, b, da, db = x[0], x[1], x[2], x[3]
@@ -152,13 +161,13 @@ def qube_integrate(x, voltage, p, duration, substeps):
 
 
 @jit
-def wrap(angle):
+def wrap(angle: float) -> float:
     """An angle to [-pi, pi)."""
     return angle - 2.0 * math.pi * math.floor((angle + math.pi) / (2.0 * math.pi))
 
 
 @jit
-def rate_filter(position, memory, index, bandwidth, dt):
+def rate_filter(position: float, memory: Array, index: int, bandwidth: float, dt: float) -> float:
     """One step of the velocity filter w s / (s + w), by Euler as in the Qube's driver; memory[index] is its state."""
     rate = bandwidth * (position - bandwidth * memory[index])
     memory[index] += dt * (position - bandwidth * memory[index])
@@ -166,7 +175,7 @@ def rate_filter(position, memory, index, bandwidth, dt):
 
 
 @jit
-def qube_measure(x, memory, p, observation):
+def qube_measure(x: Array, memory: Array, p: QubeParameters, observation: Array) -> None:
     """Encoders and velocities as the controller sees them -> observation (4,); memory (2,) is the filters' state."""
     arm, pendulum = x[0], x[1]
     if p.encoder_counts > 0.0:
@@ -184,7 +193,7 @@ def qube_measure(x, memory, p, observation):
 
 
 @jit
-def qube_step(x, memory, voltage, p, observation):
+def qube_step(x: Array, memory: Array, voltage: float, p: QubeParameters, observation: Array) -> float:
     """One control period: clip and apply the voltage, move x on, measure. All arrays are changed in place.
 
     With latency the encoders are read before the voltage is written, as the Qube's driver does.
@@ -202,19 +211,19 @@ def qube_step(x, memory, voltage, p, observation):
 
 
 @jit
-def furuta_reference(step, rate, amplitude, frequency):
+def furuta_reference(step: float, rate: float, amplitude: float, frequency: float) -> float:
     """Where the arm should be at a step, rad: amplitude sin(frequency t)."""
     return amplitude * math.sin(frequency * (step / rate))
 
 
 @jit
-def furuta_reward(arm, reference, scale, steps):
+def furuta_reward(arm: float, reference: float, scale: float, steps: float) -> float:
     """r_t = (1 - |arm - reference| / 90 deg) / T."""
     return (1.0 - abs(arm - reference) / scale) / steps
 
 
 @jit
-def furuta_end(observation, s):
+def furuta_end(observation: Array, s: FurutaSettings) -> int:
     """How the task's rule ends the episode at this observation, or RUNS to go on; s = FurutaSettings."""
     for i in range(4):
         if not math.isfinite(observation[i]):
@@ -229,7 +238,7 @@ def furuta_end(observation, s):
 
 
 @jit
-def furuta_inputs(observation, reference, offset, scale, inputs):
+def furuta_inputs(observation: Array, reference: float, offset: Array, scale: Array, inputs: Array) -> None:
     """The policy's inputs: (arm, pendulum, arm rate, pendulum rate, reference), shifted and scaled."""
     for i in range(4):
         inputs[i] = (observation[i] - offset[i]) * scale[i]
@@ -237,7 +246,10 @@ def furuta_inputs(observation, reference, offset, scale, inputs):
 
 
 @jit
-def furuta_episode(x, memory, observation, p, s, offset, scale, w1, b1, w2, b2, w3, b3, log):
+def furuta_episode(
+    x: Array, memory: Array, observation: Array, p: QubeParameters, s: FurutaSettings, offset: Array, scale: Array,
+    w1: Array, b1: Array, w2: Array, b2: Array, w3: Array, b3: Array, log: Array,
+) -> tuple[float, int, int]:  # fmt: skip
     """A whole episode from x. Returns (return, steps, end); log (T, 5) gets observation and voltage, or is (0, 5).
 
     The same steps in the same order as tasks/episode.py takes one by one.

@@ -1,5 +1,8 @@
 """Optimize a function of two parameters and watch the confidence region grow: writes region.png."""
 
+import math
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -7,7 +10,7 @@ from crbo_ros.core import CRBO, Space
 from crbo_ros.core.region import ConfidenceRegion
 
 
-def episode(x, y):
+def episode(x: Any, y: Any) -> Any:
     """Stands in for a robot's return: a low hill at the upper left, a high one at the lower right."""
     return 0.7 * np.exp(-6 * ((x + 0.4) ** 2 + (y - 0.4) ** 2)) + np.exp(-4 * ((x - 0.4) ** 2 + (y + 0.3) ** 2))
 
@@ -26,7 +29,10 @@ for n in range(1, 52):
         axis.contourf(*grid.T.reshape(2, 120, 120), region.reshape(120, 120), [0.5, 1.5], colors=["C0"], alpha=0.35)
         axis.plot(*thetas.T, "kx", ms=4)
         axis.plot(*thetas[0], "rx", ms=8, mew=2)
-        axis.set_title(f"n = {n - 1}, best {optimizer.best().mean:.3f}")
+        best = optimizer.best()
+        axis.set_title(f"n = {n - 1}, best {best.mean if best else math.nan:.3f}")
     optimizer.tell(proposal.id, episode(*proposal.theta))
 figure.savefig("region.png", dpi=110)
-print("best policy", optimizer.best().theta, "return", optimizer.best().observed)
+best = optimizer.best()
+assert best is not None  # (None before the first return)
+print("best policy", best.theta, "return", best.observed)

@@ -10,6 +10,7 @@ wave all the time, `speed` times as fast as real time, and publishes the momenta
 
 import math
 import random
+from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
@@ -26,13 +27,13 @@ GAINS = ("kp", "ki", "kd", "filter")
 class Plant:
     """m x'' + c x' + k x = u with a limited, delayed force; the controller sees x with a little noise."""
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.x = self.v = self.integral = self.rate = 0.0
-        self.last = None
+        self.last: float | None = None
         self.delayed = [0.0] * 8  # 80 ms
 
-    def step(self, target, kp, ki, kd, filter):
+    def step(self, target: float, kp: float, ki: float, kd: float, filter: float) -> float:
         """One control period; returns the momentary cost: the error and a little for the effort."""
         measured = self.x + self.random.gauss(0.0, 5e-4)
         error = target - measured
@@ -49,7 +50,7 @@ class Plant:
         return abs(target - self.x) + 2e-3 * abs(force - self.delayed[-2])
 
 
-def step_response(gains, seed=0):
+def step_response(gains: Any, seed: int = 0) -> Any:
     """The cost of one step response from rest: lower is better, 0 impossible; at most 20."""
     plant = Plant(seed)
     cost = sum(DT * min(plant.step(1.0, *gains), 10.0) for _ in range(round(SECONDS / DT)))
@@ -57,7 +58,7 @@ def step_response(gains, seed=0):
 
 
 class PidPlant(Node):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("pid_plant")
         for name, value in zip(GAINS, (2.0, 0.3, 0.3, 0.1), strict=True):
             self.declare_parameter(name, value)
@@ -72,23 +73,23 @@ class PidPlant(Node):
         self.plant, self.steps = Plant(self.get_parameter("seed").value), 0
         self.create_timer(0.05, self.tick)
 
-    def check(self, parameters):
+    def check(self, parameters: Any) -> SetParametersResult:
         for p in parameters:
             if p.name in GAINS and not p.value >= 0.0:
                 return SetParametersResult(successful=False, reason=f"{p.name} must not be negative")
         return SetParametersResult(successful=True)
 
-    def gains(self):
+    def gains(self) -> list[Any]:
         return [self.get_parameter(name).value for name in GAINS]
 
-    def run(self, request, response):
+    def run(self, request: Any, response: Any) -> Any:
         self.runs += 1
         cost = step_response(self.gains(), self.get_parameter("seed").value + self.runs)
         self.cost.publish(Float64(data=cost))
         response.success, response.message = True, f"{cost:.6f}"
         return response
 
-    def tick(self):
+    def tick(self) -> None:
         """0.05 s of real time: `speed` times as much of the plant's."""
         if not self.get_parameter("continuous").value:
             return
@@ -101,7 +102,7 @@ class PidPlant(Node):
         self.momentary.publish(Float64(data=min(cost, 10.0)))
 
 
-def main():
+def main() -> None:
     rclpy.init()
     node = PidPlant()
     try:

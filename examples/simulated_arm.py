@@ -10,6 +10,7 @@ trajectory came: what a camera on your robot would tell. Parameters `stuck` (a j
 """
 
 import math
+from typing import Any
 
 import rclpy
 from rclpy.executors import ExternalShutdownException
@@ -26,12 +27,13 @@ LAG = 0.03  # s by which the arm follows its set point
 
 
 class SimulatedArm(Node):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("simulated_arm")
         self.declare_parameter("stuck", -1)
         self.declare_parameter("silent", False)
         self.position = [0.0, 0.6]
-        self.plan, self.began, self.miss, self.received = [], 0.0, math.inf, 0
+        self.plan: list[Any] = []
+        self.began, self.miss, self.received = 0.0, math.inf, 0
         topic = "/joint_trajectory_controller/joint_trajectory"
         self.create_subscription(JointTrajectory, topic, self.on_trajectory, 10)
         self.states = self.create_publisher(JointState, "/joint_states", 10)
@@ -39,10 +41,10 @@ class SimulatedArm(Node):
         self.create_service(Trigger, "/arm/received", self.on_received)
         self.create_timer(1.0 / RATE, self.step)
 
-    def now(self):
+    def now(self) -> Any:
         return self.get_clock().now().nanoseconds * 1e-9
 
-    def on_trajectory(self, message):
+    def on_trajectory(self, message: Any) -> None:
         """A new trajectory replaces the old one and begins where the arm is."""
         if sorted(message.joint_names) != sorted(JOINTS) or not message.points:
             self.get_logger().error("refused: not my joints, or no points")
@@ -54,7 +56,7 @@ class SimulatedArm(Node):
             self.plan.append((time, [point.positions[i] for i in order]))
         self.began, self.miss, self.received = self.now(), math.inf, self.received + 1
 
-    def target(self):
+    def target(self) -> Any:
         time = self.now() - self.began
         for (t0, q0), (t1, q1) in zip(self.plan, self.plan[1:], strict=False):
             if time <= t1:
@@ -62,7 +64,7 @@ class SimulatedArm(Node):
                 return [a + share * (b - a) for a, b in zip(q0, q1, strict=True)]
         return self.plan[-1][1] if self.plan else self.position
 
-    def step(self):
+    def step(self) -> None:
         stuck = self.get_parameter("stuck").value
         for i, wanted in enumerate(self.target()):
             if i != stuck:
@@ -78,16 +80,16 @@ class SimulatedArm(Node):
             state.header.stamp = self.get_clock().now().to_msg()
             self.states.publish(state)
 
-    def on_miss(self, request, response):
+    def on_miss(self, request: Any, response: Any) -> Any:
         response.success, response.message = math.isfinite(self.miss), f"{self.miss:.6f}"
         return response
 
-    def on_received(self, request, response):
+    def on_received(self, request: Any, response: Any) -> Any:
         response.success, response.message = True, str(self.received)
         return response
 
 
-def main():
+def main() -> None:
     rclpy.init()
     node = SimulatedArm()
     try:

@@ -8,11 +8,11 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402  (after the pins)
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests as well")
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # A window on a busy machine now and then is slower than a test waits: its tests get a second try (a "rerun").
     # The tests of nodes, plants and core get none: a retry could hide a fault in what guards the robot.
     if config.pluginmanager.hasplugin("rerunfailures"):

@@ -2,20 +2,23 @@
 
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 
 from crbo_ros import compiled
 
 
-def double(x):
+def double(x: Any) -> Any:
     return 2.0 * x
 
 
-def test_where_no_folder_can_be_written_it_compiles_without_a_cache(monkeypatch):
+def test_where_no_folder_can_be_written_it_compiles_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def njit(cache=False, **options):
+    def njit(cache: bool = False, **options: Any) -> Callable[..., Any]:
         asked.append(cache)
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
@@ -26,12 +29,12 @@ def test_where_no_folder_can_be_written_it_compiles_without_a_cache(monkeypatch)
     assert asked == [True, False]
 
 
-def test_without_numba_the_function_itself_is_used(monkeypatch):
+def test_without_numba_the_function_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     assert compiled.jit(double) is double
 
 
-def test_angles_wrap_to_half_open_pi():
+def test_angles_wrap_to_half_open_pi() -> None:
     angles = np.array([0.0, np.pi - 1e-9, np.pi, -np.pi, 3.0 * np.pi, 7.0, -7.0])
     wrapped = np.array([compiled.wrap(angle) for angle in angles])
     assert np.all((wrapped >= -np.pi) & (wrapped < np.pi))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "crbo").exists(), reason="only in a 
 
 
 @pytest.fixture
-def door(tmp_path, monkeypatch):
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A copy of ./crbo in a folder of its own; its steps are recorded in `steps` instead of run."""
     for name in ("crbo", "package.xml", "CMakeLists.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -35,11 +36,13 @@ def door(tmp_path, monkeypatch):
     for variable in ("ROS_DISTRO", "_ROS_WHEELS_BOOTSTRAP_COMPLETE"):
         monkeypatch.delenv(variable, raising=False)
     loader = importlib.machinery.SourceFileLoader("one_door", str(tmp_path / "crbo"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("one_door", loader))
+    spec = importlib.util.spec_from_loader("one_door", loader)
+    assert spec is not None
+    module: Any = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     module.steps = []
 
-    def call(command, what, failed):
+    def call(command: Any, what: str, failed: Any) -> None:
         module.steps.append(what.split("] ")[-1])
         if "virtual environment" in what:
             (module.VENV / "bin").mkdir(parents=True)
@@ -49,18 +52,18 @@ def door(tmp_path, monkeypatch):
     return module
 
 
-def test_help_needs_no_set_up(door):
+def test_help_needs_no_set_up(door: Any) -> None:
     shown = subprocess.run([sys.executable, door.ROOT / "crbo", "--help"], capture_output=True, text=True, check=True)
     assert "improve a policy" in shown.stdout
     assert not door.VENV.exists()
 
 
-def test_an_unknown_command_says_so_and_exits_with_2(door):
+def test_an_unknown_command_says_so_and_exits_with_2(door: Any) -> None:
     shown = subprocess.run([sys.executable, door.ROOT / "crbo", "fly"], capture_output=True, text=True, check=False)
     assert (shown.returncode, "'fly'" in shown.stderr) == (2, True)
 
 
-def test_set_up_runs_once_torch_first_build_last_and_again_only_for_what_changed(door):
+def test_set_up_runs_once_torch_first_build_last_and_again_only_for_what_changed(door: Any) -> None:
     needs = ("core", "sim", "torch")
     door.prepare(needs, True)
     assert door.steps[:2] == ["virtual environment", "installing requirements/torch.txt"]
@@ -79,10 +82,10 @@ def test_set_up_runs_once_torch_first_build_last_and_again_only_for_what_changed
     assert door.steps[1:] == ["installing requirements/sim.txt"]
 
 
-def test_a_step_that_fails_is_tried_again_and_what_was_done_is_kept(door, monkeypatch):
+def test_a_step_that_fails_is_tried_again_and_what_was_done_is_kept(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     good = door.call
 
-    def bad(command, what, failed):
+    def bad(command: Any, what: str, failed: Any) -> None:
         good(command, what, failed)
         if "sim.txt" in what:
             raise door.SetupError(failed)
@@ -96,11 +99,11 @@ def test_a_step_that_fails_is_tried_again_and_what_was_done_is_kept(door, monkey
     assert door.steps == ["installing requirements/sim.txt"]
 
 
-def test_an_interrupted_build_starts_afresh(door, monkeypatch):
+def test_an_interrupted_build_starts_afresh(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     door.prepare(("core",), False)
     good = door.call
 
-    def killed(command, what, failed):
+    def killed(command: Any, what: str, failed: Any) -> None:
         (door.WORK / "build").mkdir(parents=True)
         raise KeyboardInterrupt
 
@@ -116,7 +119,9 @@ def test_an_interrupted_build_starts_afresh(door, monkeypatch):
 @pytest.mark.parametrize(
     ("what", "said"), [("compiler", "no C\\+\\+ compiler"), ("disk", "GB are free"), ("headers", "headers are missing")]
 )
-def test_what_the_machine_lacks_is_said_and_leaves_nothing_behind(door, monkeypatch, what, said):
+def test_what_the_machine_lacks_is_said_and_leaves_nothing_behind(
+    door: Any, monkeypatch: pytest.MonkeyPatch, what: str, said: str
+) -> None:
     if what == "compiler":
         monkeypatch.setattr(door.shutil, "which", lambda name: None)
     elif what == "disk":
@@ -129,13 +134,14 @@ def test_what_the_machine_lacks_is_said_and_leaves_nothing_behind(door, monkeypa
     assert not door.STAMPS.exists()
 
 
-def test_a_second_set_up_waits_for_the_first(door):
+def test_a_second_set_up_waits_for_the_first(door: Any) -> None:
     door.WORK.mkdir()
     with open(door.WORK / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = subprocess.Popen(
             [sys.executable, door.ROOT / "crbo", "inspect"], stderr=subprocess.PIPE, text=True, env=dict(os.environ)
         )
+        assert second.stderr is not None
         assert "waiting" in second.stderr.readline()
         assert second.poll() is None
         assert not door.VENV.exists()
@@ -143,7 +149,7 @@ def test_a_second_set_up_waits_for_the_first(door):
         second.wait()
 
 
-def test_a_moved_folder_gets_a_new_environment(door, monkeypatch):
+def test_a_moved_folder_gets_a_new_environment(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     door.prepare(("core",), False)
     door.steps.clear()
     stamps = door.read_stamps()

@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
     os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "UDPv4"  # killed nodes would leave shared memory behind
     rng = np.random.default_rng(args.seed)
-    kills, rounds, start = 0, [], time.perf_counter()
+    kills, start = 0, time.perf_counter()
+    rounds: list[dict[str, Any]] = []
     while kills < args.kills:
         seed = args.seed + len(rounds)
         with tempfile.TemporaryDirectory() as name:
@@ -54,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def one_round(args: argparse.Namespace, folder: Path, seed: int, kills_left: int, rng: np.random.Generator) -> dict:
+def one_round(
+    args: argparse.Namespace, folder: Path, seed: int, kills_left: int, rng: np.random.Generator
+) -> dict[str, Any]:
     """One experiment under fire. Problems found, in words."""
     from crbo_ros.bringup.processes import Graph
 

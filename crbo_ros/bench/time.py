@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     for name, size in tqdm([(name, size) for size in sizes for name in methods], desc="time", unit="cell"):
         method, settings = methods[name]
         try:
-            seconds = measure(method, settings, *size, args.seed, args.asks)
+            seconds = measure(method, settings, size[0], size[1], args.seed, args.asks)
         except MissingDependency as error:
             tqdm.write(str(error))
             continue

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from crbo_ros.errors import InvalidInput
+from crbo_ros.policies import demonstration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crbo_ros.policies import demonstration
-
     joints = tuple(name.strip() for name in args.joints.split(",")) if args.joints else None
     if joints is not None and len(set(joints)) != 7:
         raise InvalidInput(f"--joints: expected 7 different names, got {len(set(joints))}")
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return fit(recording, args)
 
 
-def fit(recording, args: argparse.Namespace) -> int:
+def fit(recording: demonstration.Recording, args: argparse.Namespace) -> int:
     """Fit, check the limits, write the file and say how good it is."""
     from crbo_ros.plants import iiwa_limits
     from crbo_ros.plants.kuka import Kuka

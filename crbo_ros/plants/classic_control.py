@@ -25,6 +25,8 @@ from crbo_ros.compiled import jit
 from crbo_ros.errors import InvalidInput
 from crbo_ros.policies.agent import Agent
 
+Array = NDArray[np.float64]
+Network = tuple[Array, Array, Array, Array, Array, Array, Array, Array, float]
 SINGLE = int(np.__version__.split(".")[0]) >= 2
 
 
@@ -33,12 +35,14 @@ class Steps:
     """T steps: observations (T + 1, k), the first one from reset; actions (T, 1); whether the environment ended it."""
 
     observations: NDArray[np.float32]
-    actions: NDArray[np.float64]
+    actions: Array
     terminated: bool
 
 
 @jit
-def _forward(observation, network, z, first, second, out):  # type: ignore[no-untyped-def]
+def _forward(
+    observation: NDArray[np.float32], network: Network, z: Array, first: Array, second: Array, out: Array
+) -> None:
     """The network's output, into `out`; weights are (n_in, n_out). z, first and second are scratch."""
     w1, b1, w2, b2, w3, b3, offset, scale, clip = network
     for i in range(z.size):
@@ -62,13 +66,16 @@ def _forward(observation, network, z, first, second, out):  # type: ignore[no-un
 
 
 @jit
-def _single(value, single):  # type: ignore[no-untyped-def]
+def _single(value: float, single: bool) -> float:
     """value rounded to float32, where this NumPy would do so. (An argument: compiled code is kept on disk.)"""
     return np.float64(np.float32(value)) if single else value
 
 
 @jit
-def _pendulum(start, network, z, first, second, out, observations, actions, single):  # type: ignore[no-untyped-def]
+def _pendulum(
+    start: Array, network: Network, z: Array, first: Array, second: Array, out: Array,
+    observations: NDArray[np.float32], actions: Array, single: bool,
+) -> tuple[int, bool]:  # fmt: skip
     th, thdot = start[0], start[1]
     n = actions.shape[0]
     for t in range(n + 1):
@@ -87,7 +94,10 @@ def _pendulum(start, network, z, first, second, out, observations, actions, sing
 
 
 @jit
-def _cartpole(start, network, z, first, second, out, observations, actions, single):  # type: ignore[no-untyped-def]
+def _cartpole(
+    start: Array, network: Network, z: Array, first: Array, second: Array, out: Array,
+    observations: NDArray[np.float32], actions: Array, single: bool,
+) -> tuple[int, bool]:  # fmt: skip
     x, x_dot, theta, theta_dot = start[0], start[1], start[2], start[3]
     masspole, total_mass, length, tau = 0.1, 0.1 + 1.0, 0.5, 0.02
     polemass_length = masspole * length
@@ -120,7 +130,10 @@ def _cartpole(start, network, z, first, second, out, observations, actions, sing
 
 
 @jit
-def _mountaincar(start, network, z, first, second, out, observations, actions, single):  # type: ignore[no-untyped-def]
+def _mountaincar(
+    start: Array, network: Network, z: Array, first: Array, second: Array, out: Array,
+    observations: NDArray[np.float32], actions: Array, single: bool,
+) -> tuple[int, bool]:  # fmt: skip
     position, velocity = start[0], 0.0
     top, right, left, goal = _single(0.07, single), _single(0.6, single), _single(-1.2, single), _single(0.45, single)
     n = actions.shape[0]
@@ -161,7 +174,7 @@ KERNELS = {
 }
 
 
-def start_state(env_id: str, seed: int) -> NDArray[np.float64]:
+def start_state(env_id: str, seed: int) -> Array:
     """The state after env.reset(seed=seed), from gymnasium's generator, in its order of draws."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     if env_id == "Pendulum-v1":

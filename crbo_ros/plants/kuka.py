@@ -305,7 +305,7 @@ class Kuka(Plant):
         self._dress_hoop(ring, along, length, board)
         return tuple(bodies)
 
-    def _dress_hoop(self, ring: list, along: list, length: float, board: tuple[float, float, float]) -> None:
+    def _dress_hoop(self, ring: list[Any], along: list[Any], length: float, board: tuple[float, float, float]) -> None:
         """What is only to be seen: red rim, pole and pedestal. Without collision shapes it costs no time."""
         p, client = self._p, self.client
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from crbo_ros.errors import InvalidInput
 
 Array = NDArray[np.float64]
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0.0),
     "leaky_relu": lambda x: np.where(x > 0.0, x, 0.01 * x),
@@ -113,7 +113,7 @@ class Agent:
 
     def save(self, path: Path) -> None:
         """Write all of it to an .npz."""
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for i, (w, b) in enumerate(self.layers, start=1):
             arrays |= {f"w{i}": w, f"b{i}": b}
         how = {"activation": self.activation, "output": self.output, "input_clip": self.input_clip}

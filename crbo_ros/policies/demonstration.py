@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def decode_joint_state(data: bytes, received: float) -> Sample:
     order = "<" if data[1] & 1 else ">"
     body, at = data[4:], 0
 
-    def take(kind: str, size: int, count: int = 1) -> tuple:
+    def take(kind: str, size: int, count: int = 1) -> tuple[Any, ...]:
         nonlocal at
         at += -at % size  # CDR aligns every number to its own size
         values = struct.unpack_from(f"{order}{count}{kind}", body, at)
@@ -221,6 +222,7 @@ def record_topic(
     """Listen to a topic for `seconds` from its first message, or until Ctrl-C; at most `wait` s for the first one."""
     try:
         import rclpy
+        from rclpy.context import Context
         from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
         from rclpy.qos import qos_profile_sensor_data
         from sensor_msgs.msg import JointState
@@ -234,7 +236,7 @@ def record_topic(
         stamp = message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec
         samples.append(Sample(stamp or clock.monotonic(), tuple(message.name), tuple(message.position)))
 
-    context = rclpy.Context()
+    context = Context()
     rclpy.init(context=context)
     node = rclpy.create_node("crbo_demonstration", context=context)
     executor = SingleThreadedExecutor(context=context)

@@ -24,6 +24,7 @@ import zipfile
 from dataclasses import asdict, astuple, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -168,10 +169,11 @@ class DMP:
 
     def save(self, path: str | Path, **extra: float) -> None:
         """Write the primitive and further numbers (the release time, ...) as an .npz without pickles."""
+        numbers: dict[str, Any] = {**asdict(self.dynamics), **extra}
         with open(path, "wb") as file:  # given a name, np.savez would append .npz on its own
             np.savez(
                 file, format=np.array(FORMAT), start=self.start, weights=self.weights, goal=self.goal,
-                duration=self.duration, **asdict(self.dynamics), **extra,
+                duration=self.duration, **numbers,
             )  # fmt: skip
 
     @classmethod

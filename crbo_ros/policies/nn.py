@@ -7,6 +7,7 @@ Inference is compiled (crbo_ros/compiled.py) and needs no torch. Weights live in
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ ARRAYS = ("w1", "b1", "w2", "b2", "w3", "b3", "input_offset", "input_scale")
 class NNPolicy:
     """y = W3 tanh(W2 tanh(W1 ((x - offset) * scale) + b1) + b2) + b3, weights stored as (n_in, n_out)."""
 
-    def __init__(self, arrays: dict[str, ArrayLike], meta: dict[str, Any] | None = None) -> None:
+    def __init__(self, arrays: Mapping[str, ArrayLike], meta: dict[str, Any] | None = None) -> None:
         missing = [name for name in ARRAYS[:6] if name not in arrays]
         if missing:
             raise InvalidInput(f"policy: the arrays {', '.join(missing)} are missing")
@@ -61,7 +62,7 @@ class NNPolicy:
         self.w3 = np.ascontiguousarray(theta[: self.w3.size].reshape(self.n_out, -1).T)
         self.b3 = theta[self.w3.size :].copy()
 
-    def layers(self) -> tuple[Array, ...]:
+    def layers(self) -> tuple[Array, Array, Array, Array, Array, Array]:
         """(w1, b1, w2, b2, w3, b3), as the compiled functions take them."""
         return self.w1, self.b1, self.w2, self.b2, self.w3, self.b3
 

@@ -13,7 +13,7 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.logging import get_logger
 from rclpy.service import Service
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 TRIES = 20  # to send an answer, 0.1 s each
 LOST = "failed to send response"  # how rclpy's warning begins
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.compiled import furuta_reference
-from crbo_ros.plants.qube.model import QubeParameters, linearise, nominal
+from crbo_ros.compiled import QubeParameters, furuta_reference
+from crbo_ros.plants.qube.model import linearise, nominal
 from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.policies.nn import NNPolicy
 
@@ -94,8 +95,9 @@ def imitate(inputs: Array, labels: Array, *, seed: int, epochs: int) -> tuple[di
         error = float(torch.nn.functional.mse_loss(net(x), y).sqrt())
     arrays: dict[str, Array] = {"input_scale": np.array(INPUT_SCALE), "input_offset": np.zeros(5)}
     for number, index in enumerate((0, 2, 4), start=1):
-        arrays[f"w{number}"] = net[index].weight.detach().numpy().T
-        arrays[f"b{number}"] = net[index].bias.detach().numpy()
+        layer: Any = net[index]
+        arrays[f"w{number}"] = layer.weight.detach().numpy().T
+        arrays[f"b{number}"] = layer.bias.detach().numpy()
     return arrays, error
 
 

@@ -1,11 +1,16 @@
 """`crbo bench plants`: figures where a plant can be made, reasons where not; and `crbo bench parts`."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 from crbo_ros.cli import main
 
 
-def test_it_measures_what_can_be_made_and_says_why_not_the_rest(tmp_path, capsys):
+def test_it_measures_what_can_be_made_and_says_why_not_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "plants.json"
     assert main(["bench", "plants", "--tasks", "furuta", "gym", "--episodes", "3", "--out", str(out)]) == 0
     rows = {(row["task"], row["plant"]): row for row in json.loads(out.read_text())["rows"]}
@@ -16,7 +21,9 @@ def test_it_measures_what_can_be_made_and_says_why_not_the_rest(tmp_path, capsys
     assert "load average" in capsys.readouterr().out
 
 
-def test_every_part_that_has_to_keep_up_is_measured_against_its_time(tmp_path, capsys):
+def test_every_part_that_has_to_keep_up_is_measured_against_its_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "parts.json"
     assert main(["bench", "parts", "--episodes", "20", "--out", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]

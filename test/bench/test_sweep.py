@@ -2,7 +2,10 @@
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,17 +18,17 @@ from crbo_ros.errors import InvalidInput
 
 
 @pytest.fixture
-def bowl(monkeypatch):
+def bowl(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A problem whose return falls with the distance from 0.3, and which refuses what is far away."""
     from contextlib import contextmanager
 
     counts = {"opened": 0}
 
     @contextmanager
-    def open_bowl(name, seed):
+    def open_bowl(name: str, seed: int) -> Iterator[Problem]:
         counts["opened"] += 1
 
-        def rollout(theta, rng):
+        def rollout(theta: Any, rng: np.random.Generator) -> Rollout:
             if theta[1] > 0.6:
                 return Rollout(math.nan, "failed", "too far")
             return Rollout(1.0 - float(np.sum((theta - 0.3) ** 2)) + 1e-3 * rng.standard_normal(), "completed")
@@ -38,7 +41,7 @@ def bowl(monkeypatch):
     return counts
 
 
-def plan(repeats=2):
+def plan(repeats: int = 2) -> list[Any]:
     return [
         Run("bowl", method, *setting, 8, {})
         for repeat in range(repeats)
@@ -46,7 +49,7 @@ def plan(repeats=2):
     ]
 
 
-def test_finished_runs_are_not_repeated(bowl, tmp_path):
+def test_finished_runs_are_not_repeated(bowl: dict[str, Any], tmp_path: Path) -> None:
     first = sweep.sweep(plan(1), tmp_path)
     assert len(first) == 2
     assert bowl["opened"] == 2
@@ -54,17 +57,19 @@ def test_finished_runs_are_not_repeated(bowl, tmp_path):
     assert bowl["opened"] == 4
 
 
-def test_a_comparison_holds_the_longest_runs_in_the_main_setting(bowl, tmp_path):
+def test_a_comparison_holds_the_longest_runs_in_the_main_setting(bowl: dict[str, Any], tmp_path: Path) -> None:
     label, settings = problems.main_setting("bowl", "cma_es")
     runs = [Run("bowl", "cma_es", label, seed, episodes, settings) for seed, episodes in ((7, 4), (7, 8), (8, 4))]
     sweep.sweep([*runs, Run("bowl", "cma_es", "sigma_0 0.5", 9, 8, {"sigma_0": 0.5})], tmp_path)
     assert [(r["run"]["seed"], r["run"]["episodes"]) for r in tables.load_main(tmp_path)] == [(7, 8)]
 
 
-def test_a_run_that_dies_leaves_no_file_and_is_run_again(bowl, tmp_path, monkeypatch):
+def test_a_run_that_dies_leaves_no_file_and_is_run_again(
+    bowl: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = sweep.play
 
-    def dies(run):
+    def dies(run: Any) -> Any:
         if run.method == "bo":
             raise KeyboardInterrupt
         return whole(run)
@@ -78,10 +83,12 @@ def test_a_run_that_dies_leaves_no_file_and_is_run_again(bowl, tmp_path, monkeyp
     assert not list((tmp_path / "runs").glob("*.tmp"))
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(bowl, tmp_path, monkeypatch, capsys):
+def test_a_run_that_fails_is_named_and_the_others_go_on(
+    bowl: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = sweep.play
 
-    def fails(run):
+    def fails(run: Any) -> Any:
         if run.method == "cma_es":
             raise FloatingPointError("no such number")
         return whole(run)
@@ -91,19 +98,19 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(bowl, tmp_path, monkeypa
     assert "#7: FloatingPointError: no such number" in capsys.readouterr().err
 
 
-def test_no_run_is_started_after_the_time_limit(bowl, tmp_path):
+def test_no_run_is_started_after_the_time_limit(bowl: dict[str, Any], tmp_path: Path) -> None:
     assert sweep.sweep(plan(1), tmp_path, minutes=0.0) == []
     assert bowl["opened"] == 0
 
 
-def test_the_same_run_gives_the_same_record(bowl):
+def test_the_same_run_gives_the_same_record(bowl: dict[str, Any]) -> None:
     runs = [sweep.play(plan(1)[1]) for _ in range(2)]
     assert [row["return"] for row in runs[0]["rows"]] == [row["return"] for row in runs[1]["rows"]]
     assert runs[0]["final"] == runs[1]["final"]
     assert len(runs[0]["final"]) == 10
 
 
-def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
+def test_a_changed_setting_or_preset_is_another_file(bowl: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.5})
     name = run.file
     assert Run("bowl", "crbo", "default", 1, 8, {"gamma": 0.6}).file != name
@@ -114,13 +121,15 @@ def test_a_changed_setting_or_preset_is_another_file(bowl, monkeypatch):
     assert run.file != name
 
 
-def test_a_record_read_from_its_file_finds_that_file_again(bowl):
+def test_a_record_read_from_its_file_finds_that_file_again(bowl: dict[str, Any]) -> None:
     """JSON has no tuples."""
     run = sweep.Run("bowl", "crbo", "known", 7, 3, {"hyperparameters": (0.15, 1.0, 1e-6)})
     assert sweep.Run(**json.loads(json.dumps(asdict(run)))).file == run.file
 
 
-def test_a_method_s_changed_code_is_another_fingerprint_and_its_comments_are_not(tmp_path, monkeypatch):
+def test_a_method_s_changed_code_is_another_fingerprint_and_its_comments_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
     from types import SimpleNamespace
 
@@ -135,7 +144,7 @@ def test_a_method_s_changed_code_is_another_fingerprint_and_its_comments_are_not
     assert marks[0] == marks[1] != marks[2]
 
 
-def test_refused_episodes_count_towards_the_budget_and_not_the_average(bowl):
+def test_refused_episodes_count_towards_the_budget_and_not_the_average(bowl: dict[str, Any]) -> None:
     record = sweep.play(Run("bowl", "bo", "default", 3, 12, {}))
     refused = [row for row in record["rows"] if row["end"] == "failed"]
     assert refused
@@ -149,7 +158,7 @@ def test_refused_episodes_count_towards_the_budget_and_not_the_average(bowl):
     assert episodes["best"].iloc[-1] == max(values)
 
 
-def test_records_are_plain_json_and_bounds_are_scored(bowl, tmp_path):
+def test_records_are_plain_json_and_bounds_are_scored(bowl: dict[str, Any], tmp_path: Path) -> None:
     (path,) = sweep.sweep([Run("bowl", "crbo", "default", 1, 8, {})], tmp_path)
     record = json.loads(path.read_text())
     pairs = [(r["return"], r["worst_case"]) for r in record["rows"] if r["worst_case"] is not None]
@@ -158,13 +167,13 @@ def test_records_are_plain_json_and_bounds_are_scored(bowl, tmp_path):
     assert len(record["kept"]["8"]) == 2
 
 
-def test_an_unknown_backend_is_refused(tmp_path):
+def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="carrier_pigeon"):
         sweep.sweep([], tmp_path, jobs=2, backend="carrier_pigeon")
 
 
 @pytest.mark.slow
-def test_parallel_processes_give_the_same_as_one(tmp_path):
+def test_parallel_processes_give_the_same_as_one(tmp_path: Path) -> None:
     runs = [Run("furuta", "cma_es", "sigma_0 0.05", seed, 6, {"sigma_0": 0.05}) for seed in (1, 2)]
     one = [json.loads(p.read_text()) for p in sweep.sweep(runs, tmp_path / "one")]
     two = [json.loads(p.read_text()) for p in sweep.sweep(runs, tmp_path / "two", jobs=2)]
@@ -172,7 +181,7 @@ def test_parallel_processes_give_the_same_as_one(tmp_path):
         assert [row["return"] for row in a["rows"]] == [row["return"] for row in b["rows"]]
 
 
-def test_median_and_quartiles_are_written_for_people():
+def test_median_and_quartiles_are_written_for_people() -> None:
     assert tables.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == "3.000 [2.000, 4.000]"
     assert tables.quartiles([2e-5]) == "2.0e-05 [2.0e-05, 2.0e-05]"
     assert tables.quartiles([math.nan]) == "-"

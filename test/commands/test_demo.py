@@ -4,6 +4,9 @@ import sqlite3
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,34 +21,34 @@ NAMES = [f"lbr_A{i}" for i in range(1, 8)]
 SHUFFLED = [3, 0, 6, 1, 5, 2, 4]  # drivers do not promise an order
 
 
-def run(*words):
+def run(*words: Any) -> Any:
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     return demo.run(parser.parse_args(["record", *map(str, words)]))
 
 
-def movement(rest=0.5, rate=200.0):
+def movement(rest: float = 0.5, rate: float = 200.0) -> tuple[Any, Any]:
     """The heuristic throw with rest before and after, as a driver would publish it: time (M,), position (M, 7)."""
     t, q = heuristic_demonstration()
     time = np.arange(0.0, t[-1] + 2 * rest, 1.0 / rate)
     return time, np.stack([np.interp(time - rest, t, column) for column in q.T], axis=1)
 
 
-def write_csv(path, time, position, names=NAMES, factor=1.0):
+def write_csv(path: Path, time: Any, position: Any, names: Any = NAMES, factor: float = 1.0) -> None:
     rows = [",".join(["time", *names])]
     rows += [",".join(map(repr, [float(t), *(factor * q).tolist()])) for t, q in zip(time, position, strict=True)]
     path.write_text("\n".join(rows) + "\n")
 
 
-def encode(stamp, names, positions, order="<"):
+def encode(stamp: Any, names: Any, positions: Any, order: str = "<") -> Any:
     """sensor_msgs/msg/JointState in CDR, written out by hand."""
     body = bytearray()
 
-    def put(kind, size, value):
+    def put(kind: Any, size: Any, value: Any) -> None:
         body.extend(b"\0" * (-len(body) % size))
         body.extend(struct.pack(order + kind, value))
 
-    def text(value):
+    def text(value: Any) -> None:
         put("I", 4, len(value) + 1)
         body.extend(value.encode() + b"\0")
 
@@ -62,13 +65,13 @@ def encode(stamp, names, positions, order="<"):
     return bytes([0, order == "<", 0, 0]) + bytes(body)
 
 
-def messages(stamp=True):
+def messages(stamp: bool = True) -> Iterator[tuple[Any, ...]]:
     for t, q in zip(*movement(), strict=True):
         yield t, encode(100.0 + t if stamp else 0.0, [NAMES[i] for i in SHUFFLED], q[SHUFFLED])
         yield t, encode(100.0 + t, ["finger_1", "finger_2"], [0.0, 0.0])  # another driver on the same topic
 
 
-def write_db3(folder, stamp=True):
+def write_db3(folder: Path, stamp: bool = True) -> None:
     folder.mkdir()
     connection = sqlite3.connect(folder / "bag_0.db3")
     connection.execute("CREATE TABLE topics (id INTEGER PRIMARY KEY, name TEXT, type TEXT)")
@@ -82,7 +85,7 @@ def write_db3(folder, stamp=True):
     connection.close()
 
 
-def write_mcap(path):
+def write_mcap(path: Path) -> None:
     writer_module = pytest.importorskip("mcap.writer")
     with open(path, "wb") as file:
         writer = writer_module.Writer(file)
@@ -94,7 +97,7 @@ def write_mcap(path):
         writer.finish()
 
 
-def assert_is_the_throw(path):
+def assert_is_the_throw(path: Path) -> None:
     """The file's primitive replays the heuristic throw, and the task takes it."""
     t, q = heuristic_demonstration()
     dmp, extra = DMP.load(path)
@@ -106,40 +109,40 @@ def assert_is_the_throw(path):
     assert Basketball(demonstration=path).release_time == extra["release"]
 
 
-def test_a_csv_file_becomes_a_first_policy(tmp_path, capsys):
+def test_a_csv_file_becomes_a_first_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_csv(tmp_path / "throw.csv", *movement())
     assert run("--csv", tmp_path / "throw.csv", "--output", tmp_path / "demo.npz", "--duration", 1.4) == 0
     assert_is_the_throw(tmp_path / "demo.npz")
     assert "deg RMS" in capsys.readouterr().out
 
 
-def test_degrees_are_converted(tmp_path):
+def test_degrees_are_converted(tmp_path: Path) -> None:
     write_csv(tmp_path / "throw.csv", *movement(), factor=180.0 / np.pi)
     run("--csv", tmp_path / "throw.csv", "--degrees", "--output", tmp_path / "demo.npz", "--duration", 1.4)
     assert_is_the_throw(tmp_path / "demo.npz")
 
 
 @pytest.mark.parametrize("stamp", [True, False])
-def test_a_bag_becomes_a_first_policy_without_ros(tmp_path, stamp):
+def test_a_bag_becomes_a_first_policy_without_ros(tmp_path: Path, stamp: bool) -> None:
     write_db3(tmp_path / "bag", stamp)
     run("--bag", tmp_path / "bag", "--output", tmp_path / "demo.npz", "--duration", 1.4, "--release", 0.95)
     assert_is_the_throw(tmp_path / "demo.npz")
 
 
-def test_an_mcap_bag_becomes_a_first_policy(tmp_path):
+def test_an_mcap_bag_becomes_a_first_policy(tmp_path: Path) -> None:
     write_mcap(tmp_path / "throw.mcap")
     run("--bag", tmp_path / "throw.mcap", "--output", tmp_path / "demo.npz", "--duration", 1.4)
     assert_is_the_throw(tmp_path / "demo.npz")
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_messages_are_decoded_in_both_byte_orders(order):
+def test_messages_are_decoded_in_both_byte_orders(order: str) -> None:
     sample = demonstration.decode_joint_state(encode(7.25, ["a", "bcd"], [1.5, -2.5], order), 0.0)
     assert sample == demonstration.Sample(7.25, ("a", "bcd"), (1.5, -2.5))
     assert demonstration.decode_joint_state(encode(0.0, ["a"], [], order), 3.0) == demonstration.Sample(3.0, ("a",), ())
 
 
-def test_decoding_agrees_with_another_implementation_of_cdr():
+def test_decoding_agrees_with_another_implementation_of_cdr() -> None:
     dynamic = pytest.importorskip("mcap_ros2._dynamic")
     definition = (
         "std_msgs/Header header\nstring[] name\nfloat64[] position\nfloat64[] velocity\nfloat64[] effort\n" + "=" * 80
@@ -160,7 +163,7 @@ def test_decoding_agrees_with_another_implementation_of_cdr():
     assert demonstration.decode_joint_state(data, 0.0) == demonstration.Sample(12.5, tuple(NAMES), tuple(range(7)))
 
 
-def test_named_joints_are_taken_in_the_named_order(tmp_path):
+def test_named_joints_are_taken_in_the_named_order(tmp_path: Path) -> None:
     write_csv(tmp_path / "throw.csv", *movement(), names=list("gfedcba"))
     recording = demonstration.read_csv(tmp_path / "throw.csv", tuple("gfedcba"))
     np.testing.assert_array_equal(recording.position, movement()[1])
@@ -168,12 +171,12 @@ def test_named_joints_are_taken_in_the_named_order(tmp_path):
     assert unnamed.joints == tuple("abcdefg")
 
 
-def test_joint_10_comes_after_joint_2():
+def test_joint_10_comes_after_joint_2() -> None:
     sample = demonstration.Sample(0.0, ("joint_10", "joint_2"), (1.0, 2.0))
     assert demonstration._only_joints([sample], 2, "x") == ("joint_2", "joint_10")
 
 
-def test_a_movement_faster_than_the_arm_is_not_written_and_the_advice_helps(tmp_path):
+def test_a_movement_faster_than_the_arm_is_not_written_and_the_advice_helps(tmp_path: Path) -> None:
     write_csv(tmp_path / "throw.csv", *movement())
     words = ["--csv", tmp_path / "throw.csv", "--output", tmp_path / "demo.npz"]
     with pytest.raises(InvalidInput, match="use --duration") as error:
@@ -196,14 +199,14 @@ def test_a_movement_faster_than_the_arm_is_not_written_and_the_advice_helps(tmp_
         ("time," + ",".join(NAMES) + "\n" + "\n".join(f"{i},nan,0,0,0,0,0,0" for i in range(50)), "NaN"),
     ],
 )
-def test_a_bad_csv_file_is_refused_with_the_reason(tmp_path, text, message):
+def test_a_bad_csv_file_is_refused_with_the_reason(tmp_path: Path, text: Any, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(InvalidInput, match=message):
         run("--csv", tmp_path / "bad.csv", "--output", tmp_path / "demo.npz")
     assert not (tmp_path / "demo.npz").exists()
 
 
-def test_a_bad_bag_is_refused_with_the_reason(tmp_path):
+def test_a_bad_bag_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "text.db3").write_text("no database")
     with pytest.raises(InvalidInput, match="not a bag"):
         run("--bag", tmp_path / "text.db3")
@@ -217,7 +220,7 @@ def test_a_bad_bag_is_refused_with_the_reason(tmp_path):
         run("--bag", tmp_path / "bag", "--bag-topic", "/other")
 
 
-def test_six_joints_or_a_release_outside_the_movement_are_refused(tmp_path):
+def test_six_joints_or_a_release_outside_the_movement_are_refused(tmp_path: Path) -> None:
     write_csv(tmp_path / "throw.csv", *movement())
     with pytest.raises(InvalidInput, match="7 different names"):
         run("--csv", tmp_path / "throw.csv", "--joints", "a,b,c,d,e,f")
@@ -225,10 +228,10 @@ def test_six_joints_or_a_release_outside_the_movement_are_refused(tmp_path):
         run("--csv", tmp_path / "throw.csv", "--duration", 1.4, "--release", 1.5)
 
 
-def test_a_topic_without_ros_is_refused_with_what_to_do(monkeypatch):
+def test_a_topic_without_ros_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name, *args, **kwargs):
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
         if name.startswith("rclpy"):
             raise ImportError(name)
         return real(name, *args, **kwargs)
@@ -239,7 +242,7 @@ def test_a_topic_without_ros_is_refused_with_what_to_do(monkeypatch):
 
 
 @pytest.mark.ros
-def test_a_live_topic_becomes_a_first_policy(tmp_path):
+def test_a_live_topic_becomes_a_first_policy(tmp_path: Path) -> None:
     rclpy = pytest.importorskip("rclpy")
     from sensor_msgs.msg import JointState
 
@@ -249,7 +252,7 @@ def test_a_live_topic_becomes_a_first_policy(tmp_path):
     publisher = node.create_publisher(JointState, "/demo_test/joint_states", 10)
     stop = threading.Event()
 
-    def publish():
+    def publish() -> None:
         while not stop.is_set() and publisher.get_subscription_count() == 0:
             time.sleep(0.05)
         for t, q in zip(*movement(rest=1.0), strict=True):
@@ -274,7 +277,7 @@ def test_a_live_topic_becomes_a_first_policy(tmp_path):
 
 
 @pytest.mark.ros
-def test_a_silent_topic_is_reported_in_time():
+def test_a_silent_topic_is_reported_in_time() -> None:
     pytest.importorskip("rclpy")
     with pytest.raises(InvalidInput, match="is the driver running"):
         demonstration.record_topic("/demo_test/silent", wait=0.5)

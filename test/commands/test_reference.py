@@ -3,18 +3,22 @@
 import argparse
 from pathlib import Path
 
+import pytest
+
 from crbo_ros.commands import reference
 from crbo_ros.ros import parameters
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_reference_is_up_to_date(monkeypatch, capsys):
+def test_the_reference_is_up_to_date(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CRBO_ROOT", str(ROOT))
     assert reference.run(argparse.Namespace(check=True)) == 0, "run ./crbo reference and commit docs/API.md"
 
 
-def test_a_change_of_a_declaration_is_noticed(monkeypatch, capsys):
+def test_a_change_of_a_declaration_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("CRBO_ROOT", str(ROOT))
     more = (*parameters.MONITOR, parameters.Parameter("new", 1.0, "something new"))
     monkeypatch.setattr(parameters, "MONITOR", more)
@@ -22,7 +26,7 @@ def test_a_change_of_a_declaration_is_noticed(monkeypatch, capsys):
     assert "run ./crbo reference" in capsys.readouterr().err
 
 
-def test_every_message_service_parameter_topic_and_field_is_in_it():
+def test_every_message_service_parameter_topic_and_field_is_in_it() -> None:
     text = reference.reference(ROOT)
     for file in [*ROOT.glob("msg/*.msg"), *ROOT.glob("srv/*.srv")]:
         assert f"### {file.stem}\n" in text

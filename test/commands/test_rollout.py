@@ -1,6 +1,8 @@
 """`crbo rollout`: policies from files, options, the picture."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from crbo_ros.registry import make_task
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_it_runs_theta_0_and_draws_it(tmp_path, capsys):
+def test_it_runs_theta_0_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "out.png"
     assert main(["rollout", "furuta", "--plant", "stand_in", "--plot", str(picture)]) == 0
     assert "completed, return 0.64" in capsys.readouterr().out
@@ -19,7 +21,7 @@ def test_it_runs_theta_0_and_draws_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["npy", "json list", "json object"])
-def test_a_policy_comes_from_a_file(tmp_path, capsys, kind):
+def test_a_policy_comes_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     theta = make_task("furuta").theta_0 + 0.01
     path = tmp_path / ("best.npy" if kind == "npy" else "best.json")
     if kind == "npy":
@@ -41,18 +43,20 @@ def test_a_policy_comes_from_a_file(tmp_path, capsys, kind):
         (["furuta", "--video", "out.gif"], "cannot be filmed"),
     ],
 )
-def test_mistakes_are_one_line_and_an_exit_code(capsys, arguments, said):
+def test_mistakes_are_one_line_and_an_exit_code(
+    capsys: pytest.CaptureFixture[str], arguments: list[Any], said: str
+) -> None:
     assert main(["rollout", *arguments]) != 0
     assert said in capsys.readouterr().err
 
 
-def test_a_theta_of_the_wrong_length_is_refused(tmp_path, capsys):
+def test_a_theta_of_the_wrong_length_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "short.npy", np.zeros(3))
     assert main(["rollout", "furuta", "--theta", str(tmp_path / "short.npy")]) != 0
     assert "65 numbers" in capsys.readouterr().err
 
 
-def test_options_reach_the_task(capsys):
+def test_options_reach_the_task(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["rollout", "furuta", "--option", "stepped=true", "--option", 'plant_options={"start_spread": 0.0}']) == 0
     )

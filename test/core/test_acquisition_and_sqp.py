@@ -1,5 +1,7 @@
 """Acquisitions have the gradients they claim; the polish stays feasible and reaches the optimum."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_derivatives_match_differences(name):
+def test_derivatives_match_differences(name: Any) -> None:
     function, h = FUNCTIONS[name], 1e-6
     _, by_mean, by_sigma = function(MEAN, SIGMA)
     numeric_mean = (function(MEAN + h, SIGMA)[0] - function(MEAN - h, SIGMA)[0]) / (2 * h)
@@ -27,7 +29,7 @@ def test_derivatives_match_differences(name):
     np.testing.assert_allclose(by_sigma, numeric_sigma, rtol=1e-5, atol=1e-8)
 
 
-def test_log_ei_is_the_log_of_ei_and_does_not_underflow():
+def test_log_ei_is_the_log_of_ei_and_does_not_underflow() -> None:
     np.testing.assert_allclose(acq.log_ei(MEAN[1:], SIGMA[1:], 0.1)[0], np.log(acq.ei(MEAN[1:], SIGMA[1:], 0.1)[0]))
     value, slope, _ = acq.log_ei(np.array([-1e3]), np.array([1.0]), 0.0)
     assert np.isfinite(value).all()
@@ -35,11 +37,11 @@ def test_log_ei_is_the_log_of_ei_and_does_not_underflow():
 
 
 @pytest.mark.parametrize("dim", [2, 20, 112])
-def test_linear_objective_on_a_ball_reaches_its_boundary(dim):
+def test_linear_objective_on_a_ball_reaches_its_boundary(dim: int) -> None:
     rng = np.random.default_rng(dim)
     g, centre, radius = rng.standard_normal(dim), np.full(dim, 0.5), 0.3
 
-    def problem(x):
+    def problem(x: Any) -> tuple[Any, ...]:
         z = x - centre
         return float(g @ z), g, radius**2 - float(z @ z), -2.0 * z
 
@@ -48,21 +50,21 @@ def test_linear_objective_on_a_ball_reaches_its_boundary(dim):
     assert result.value == pytest.approx(radius * np.linalg.norm(g), rel=1e-4)
 
 
-def test_quadratic_in_the_box_ends_at_the_clipped_optimum():
+def test_quadratic_in_the_box_ends_at_the_clipped_optimum() -> None:
     target, weights = np.array([1.4, 0.3, -0.2, 0.8]), np.array([1.0, 5.0, 2.0, 0.3])
 
-    def problem(x):
+    def problem(x: Any) -> tuple[Any, ...]:
         return float(-weights @ (x - target) ** 2), -2.0 * weights * (x - target), 1.0, np.zeros(4)
 
     result = maximise(problem, np.full(4, 0.5), radius=0.2)
     np.testing.assert_allclose(result.x, np.clip(target, 0.0, 1.0), atol=2e-3)
 
 
-def test_curved_constraint_and_bound_together():
+def test_curved_constraint_and_bound_together() -> None:
     """Maximise x + y inside a disc that a face of the box cuts: the corner of disc and face."""
     centre, radius = np.array([0.9, 0.5]), 0.3
 
-    def problem(x):
+    def problem(x: Any) -> tuple[Any, ...]:
         z = x - centre
         return float(2.0 * x[0] + x[1]), np.array([2.0, 1.0]), radius**2 - float(z @ z), -2.0 * z
 
@@ -71,12 +73,12 @@ def test_curved_constraint_and_bound_together():
     assert result.x[1] == pytest.approx(0.5 + np.sqrt(0.09 - 0.01), abs=1e-3)
 
 
-def test_result_is_never_worse_than_the_start_nor_infeasible_for_rough_functions():
+def test_result_is_never_worse_than_the_start_nor_infeasible_for_rough_functions() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         a, b = rng.standard_normal(6) * 5, rng.standard_normal(6) * 3
 
-        def problem(x, a=a, b=b):
+        def problem(x: Any, a: Any = a, b: Any = b) -> tuple[Any, ...]:
             return (
                 float(np.sin(a @ x * 4)),
                 4 * a * np.cos(a @ x * 4),

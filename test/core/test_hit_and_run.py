@@ -5,6 +5,8 @@ single point it is reached (d = 2, 10). Every chain contributes its last state o
 independent and a p-value is a p-value. Seeds are fixed; a threshold of 1e-3 leaves some 2 % for an unlucky seed.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
@@ -15,18 +17,18 @@ P_VALUE = 1e-3
 DIMS = [2, 10, 100]
 
 
-def last_states(region, starts, steps, seed):
+def last_states(region: Any, starts: Any, steps: int, seed: int) -> Any:
     return hit_and_run(region, starts, steps, np.random.default_rng(seed))[-len(starts) :]
 
 
-def in_ball(count, centre, radius, rng):
+def in_ball(count: int, centre: Any, radius: float, rng: np.random.Generator) -> Any:
     """Exact draws."""
     u = rng.standard_normal((count, len(centre)))
     u *= (rng.random(count) ** (1.0 / len(centre)) / np.linalg.norm(u, axis=1))[:, None]
     return centre + radius * u
 
 
-def check_ball(samples, centre, radius):
+def check_ball(samples: Any, centre: Any, radius: float) -> None:
     dim, distance = len(centre), np.linalg.norm(samples - centre, axis=1)
     assert distance.max() <= radius
     assert kstest((distance / radius) ** dim, "uniform").pvalue > P_VALUE  # |x|^d is uniform in a ball
@@ -35,26 +37,26 @@ def check_ball(samples, centre, radius):
     assert binomtest(int(np.sum(u[:, 0] > 0.0)), len(samples)).pvalue > P_VALUE
 
 
-def ball(dim):
+def ball(dim: int) -> tuple[Any, ...]:
     centre = np.full(dim, 0.5)
     return Membership(lambda P: np.sum((P - centre) ** 2, axis=1) <= 0.09), centre, 0.3
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_uniform_law_on_a_ball_stays(dim):
+def test_uniform_law_on_a_ball_stays(dim: Any) -> None:
     region, centre, radius = ball(dim)
     starts = in_ball(1500, centre, radius, np.random.default_rng(dim))
     check_ball(last_states(region, starts, 10, dim + 7), centre, radius)
 
 
 @pytest.mark.parametrize(("dim", "steps"), [(2, 15), (10, 60)])
-def test_uniform_law_on_a_ball_is_reached(dim, steps):
+def test_uniform_law_on_a_ball_is_reached(dim: int, steps: int) -> None:
     region, centre, radius = ball(dim)
     check_ball(last_states(region, np.tile(centre, (1500, 1)), steps, dim), centre, radius)
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_uniform_law_on_the_box_stays(dim):
+def test_uniform_law_on_the_box_stays(dim: Any) -> None:
     region = Membership(lambda P: np.ones(len(P), dtype=bool))
     samples = last_states(region, np.random.default_rng(dim).random((1500, dim)), 10, dim + 7)
     for j in range(0, dim, max(1, dim // 4)):
@@ -62,26 +64,26 @@ def test_uniform_law_on_the_box_stays(dim):
 
 
 @pytest.mark.parametrize(("dim", "steps"), [(2, 15), (10, 150)])
-def test_uniform_law_on_the_box_is_reached(dim, steps):
+def test_uniform_law_on_the_box_is_reached(dim: int, steps: int) -> None:
     region = Membership(lambda P: np.ones(len(P), dtype=bool))
     samples = last_states(region, np.full((1000, dim), 0.5), steps, dim)
     for j in range(0, dim, max(1, dim // 4)):
         assert kstest(samples[:, j], "uniform").pvalue > P_VALUE
 
 
-def two_balls(dim):
+def two_balls(dim: int) -> tuple[Any, ...]:
     """Disjoint, side by side along the first axis: a line that crosses both meets the region in two pieces."""
     radius, a, b = 0.2, np.full(dim, 0.5), np.full(dim, 0.5)
     a[0], b[0] = 0.25, 0.75
 
-    def inside(P):
+    def inside(P: Any) -> Any:
         return (np.sum((P - a) ** 2, axis=1) <= radius**2) | (np.sum((P - b) ** 2, axis=1) <= radius**2)
 
     return Membership(inside), a, b, radius
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_uniform_law_on_two_balls_stays(dim):
+def test_uniform_law_on_two_balls_stays(dim: Any) -> None:
     region, a, b, radius = two_balls(dim)
     rng = np.random.default_rng(dim)
     starts = np.vstack([in_ball(1000, a, radius, rng), in_ball(1000, b, radius, rng)])
@@ -92,7 +94,7 @@ def test_uniform_law_on_two_balls_stays(dim):
     check_ball(samples[in_b], b, radius)
 
 
-def test_uniform_law_on_two_balls_is_reached_through_the_gap():
+def test_uniform_law_on_two_balls_is_reached_through_the_gap() -> None:
     region, a, b, radius = two_balls(2)
     samples = last_states(region, np.tile(a, (2000, 1)), 60, 3)
     in_b = samples[:, 0] > 0.5
@@ -101,7 +103,7 @@ def test_uniform_law_on_two_balls_is_reached_through_the_gap():
     check_ball(samples[in_b], b, radius)
 
 
-def test_ball_cut_by_the_box_stays_uniform():
+def test_ball_cut_by_the_box_stays_uniform() -> None:
     """A half ball at a face: the box is part of the line set, nothing is clipped onto it."""
     centre = np.array([0.0, 0.5, 0.5])
     region = Membership(lambda P: np.sum((P - centre) ** 2, axis=1) <= 0.09)
@@ -111,7 +113,7 @@ def test_ball_cut_by_the_box_stays_uniform():
     assert kstest(np.linalg.norm(samples - centre, axis=1) ** 3 / 0.027, "uniform").pvalue > P_VALUE
 
 
-def test_box_interval_reaches_the_faces():
+def test_box_interval_reaches_the_faces() -> None:
     x, u = np.array([[0.25, 0.5]]), np.array([[0.5, 0.0]])
     low, high = box_interval(x, u)
     np.testing.assert_allclose([low[0], high[0]], [-0.5, 1.5])

@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from crbo_ros.errors import UnknownName
 PACKAGE = Path(__file__).parents[1] / "third_party_package"
 
 
-def test_without_the_package_its_names_are_unknown():
+def test_without_the_package_its_names_are_unknown() -> None:
     with pytest.raises(UnknownName, match=r"no task is called 'tiny'; there are: .*furuta"):
         registry.make_task("tiny")
     with pytest.raises(UnknownName, match="has no plant 'tiny_qube'"):
@@ -24,7 +26,7 @@ def test_without_the_package_its_names_are_unknown():
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The package built into a folder with its metadata, as pip does; on sys.path for the tests of this file."""
     pytest.importorskip("setuptools")
     sources, target = tmp_path_factory.mktemp("sources") / "package", tmp_path_factory.mktemp("site")
@@ -39,7 +41,7 @@ def installed(tmp_path_factory):
         del sys.modules[name]
 
 
-def test_a_task_and_a_method_are_found_by_name_and_work_together(installed):
+def test_a_task_and_a_method_are_found_by_name_and_work_together(installed: Any) -> None:
     assert "tiny" in registry.names("tasks")
     assert "coin_toss" in registry.names("methods")
     task = registry.make_task("tiny", distance=0.5)
@@ -52,7 +54,7 @@ def test_a_task_and_a_method_are_found_by_name_and_work_together(installed):
     assert method.best().observed > returns[0] + 0.05
 
 
-def test_our_method_works_on_their_task(installed):
+def test_our_method_works_on_their_task(installed: Any) -> None:
     task = registry.make_task("tiny")
     method = registry.make_method("crbo", task.space, task.theta_0, seed=1, gamma=task.gamma)
     for _ in range(8):
@@ -61,7 +63,7 @@ def test_our_method_works_on_their_task(installed):
     assert method.best().mean > method.data()[1][0]
 
 
-def test_a_plant_is_found_for_a_task_of_ours(installed):
+def test_a_plant_is_found_for_a_task_of_ours(installed: Any) -> None:
     task = registry.make_task("furuta", "tiny_qube")
     with task:
         outcome = task.rollout(
@@ -75,7 +77,7 @@ def test_a_plant_is_found_for_a_task_of_ours(installed):
 
 @pytest.mark.ros
 @pytest.mark.slow
-def test_their_task_and_method_run_on_the_graph_by_name(installed, tmp_path):
+def test_their_task_and_method_run_on_the_graph_by_name(installed: Any, tmp_path: Path) -> None:
     pytest.importorskip("rclpy")
     environment = {
         **os.environ,

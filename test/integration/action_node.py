@@ -1,6 +1,7 @@
 """A node with a gain, an integer and an action (test_msgs/Fibonacci) whose result depends on them; goals take time."""
 
 import time
+from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import SetParametersResult
@@ -11,7 +12,7 @@ from std_srvs.srv import Trigger
 from test_msgs.action import Fibonacci
 
 
-def main():
+def main() -> None:
     rclpy.init()
     node = rclpy.create_node("worker")
     node.declare_parameter("gain", 3.0)
@@ -20,17 +21,17 @@ def main():
     node.declare_parameter("label", "text")
     state = {"cancelled": 0, "stopped": 0}
 
-    def check(parameters):
+    def check(parameters: Any) -> SetParametersResult:
         bad = [p.name for p in parameters if p.name == "gain" and p.value > 8.0]
         return SetParametersResult(successful=not bad, reason="gain is above what the motor takes" if bad else "")
 
-    def clamp(parameters):
+    def clamp(parameters: Any) -> Any:
         for p in parameters:
             if p.name == "clamped" and p.value > 2.0:
                 p._value = 2.0
         return parameters
 
-    def execute(goal):
+    def execute(goal: Any) -> Any:
         for _ in range(goal.request.order * 10):
             if goal.is_cancel_requested:
                 state["cancelled"] += 1
@@ -44,16 +45,16 @@ def main():
             goal.succeed()
         return Fibonacci.Result(sequence=[round(100 * gain), count])
 
-    def say(request, response):
+    def say(request: Any, response: Any) -> Any:
         response.success, response.message = True, str(state["cancelled"])
         return response
 
-    def stop(request, response):
+    def stop(request: Any, response: Any) -> Any:
         state["stopped"] += 1
         response.success, response.message = True, str(state["stopped"])
         return response
 
-    def stops(request, response):
+    def stops(request: Any, response: Any) -> Any:
         response.success, response.message = True, str(state["stopped"])
         return response
 

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ _count = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def domain():
+def domain() -> Iterator[int]:
     """A ROS domain of this module's own, set in the environment of this process and of what it starts."""
     pytest.importorskip("rclpy")
     patch = pytest.MonkeyPatch()
@@ -29,7 +31,7 @@ def domain():
 class Running:
     """A process of ours with its output in a file."""
 
-    def __init__(self, command, log):
+    def __init__(self, command: Any, log: Any) -> None:
         self.log = log
         with open(log, "w") as out:
             self.popen = subprocess.Popen(
@@ -37,14 +39,14 @@ class Running:
             )
 
     @property
-    def output(self):
+    def output(self) -> str:
         return Path(self.log).read_text()
 
-    def wait_for(self, text, timeout=30.0):
+    def wait_for(self, text: str, timeout: float = 30.0) -> None:
         assert until(lambda: text in self.output or self.popen.poll() is not None, timeout), self.output
         assert text in self.output, self.output
 
-    def end(self, number=signal.SIGINT, timeout=15.0):
+    def end(self, number: Any = signal.SIGINT, timeout: float = 15.0) -> Any:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
         try:
@@ -54,7 +56,7 @@ class Running:
             return self.popen.wait()
 
 
-def until(condition, timeout, pause=0.05):
+def until(condition: Callable[[], Any], timeout: float, pause: float = 0.05) -> bool:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if condition():
@@ -64,11 +66,11 @@ def until(condition, timeout, pause=0.05):
 
 
 @pytest.fixture(scope="module")
-def start(domain, tmp_path_factory):
+def start(domain: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """start("examples/pid_plant.py", ...): a Python script as a process that ends with the module's tests."""
     running = []
 
-    def begin(*command, interpreter=True):
+    def begin(*command: Any, interpreter: bool = True) -> Any:
         log = tmp_path_factory.mktemp("log") / "output.txt"
         words = [sys.executable, *map(str, command)] if interpreter else list(map(str, command))
         running.append(Running(words, log))
@@ -80,7 +82,7 @@ def start(domain, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def values(domain):
+def values(domain: int) -> Iterator[Callable[..., Any]]:
     """values(node, names): what a node's parameters are now."""
     from crbo_ros.plants.ros.parameters import read
     from crbo_ros.ros.link import RosLink

@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import rclpy
 from control_msgs.action import FollowJointTrajectory
@@ -15,14 +16,14 @@ from simulated_arm import SimulatedArm
 
 
 class Following(SimulatedArm):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.server = ActionServer(
             self, FollowJointTrajectory, "/joint_trajectory_controller/follow_joint_trajectory", self.execute,
             callback_group=ReentrantCallbackGroup(), cancel_callback=lambda _: CancelResponse.ACCEPT,
         )  # fmt: skip
 
-    def execute(self, goal):
+    def execute(self, goal: Any) -> Any:
         self.on_trajectory(goal.request.trajectory)
         mine, end = self.received, self.began + self.plan[-1][0] + 0.2
         while self.now() < end:
@@ -37,7 +38,7 @@ class Following(SimulatedArm):
         return FollowJointTrajectory.Result()
 
 
-def main():
+def main() -> None:
     rclpy.init()
     node = Following()
     executor = MultiThreadedExecutor(num_threads=4)

@@ -3,7 +3,9 @@
 import json
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,29 +22,29 @@ from crbo_ros.ros.link import RosLink, Stopped
 pytestmark = pytest.mark.ros
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOINTS = ("shoulder", "elbow")
-LIMITS = ArmLimits(JOINTS, [-1.0, -0.5], [2.5, 3.0], [8.0, 8.0], [200.0, 200.0])
+LIMITS = ArmLimits(JOINTS, *np.array([[-1.0, -0.5], [2.5, 3.0], [8.0, 8.0], [200.0, 200.0]]))
 
 
 @pytest.fixture(scope="module")
-def node(start):
+def node(start: Callable[..., Any]) -> Any:
     return start(EXAMPLES / "simulated_arm.py")
 
 
 @pytest.fixture(scope="module")
-def link(domain):
+def link(domain: int) -> Iterator[RosLink]:
     link = RosLink("test")
     link.open()
     yield link
     link.close()
 
 
-def received(link):
+def received(link: Any) -> int:
     from std_srvs.srv import Trigger
 
     return int(link.ask("std_srvs/srv/Trigger", "/arm/received", Trigger.Request(), 6.0).message)
 
 
-def rests(arm, seconds=0.3):
+def rests(arm: Any, seconds: float = 0.3) -> bool:
     """Whether the arm stays where it is."""
     time.sleep(0.3)  # the simulated arm's lag, and this machine's
     before = arm.position()
@@ -50,7 +52,7 @@ def rests(arm, seconds=0.3):
     return bool(np.max(np.abs(arm.position() - before)) < 5e-3)
 
 
-def test_a_movement_is_followed_to_its_goal_and_returned_as_measured(node):
+def test_a_movement_is_followed_to_its_goal_and_returned_as_measured(node: Any) -> None:
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
         plan = minimum_jerk([0.0, 0.6], [0.8, 1.0], 0.7)
@@ -62,7 +64,7 @@ def test_a_movement_is_followed_to_its_goal_and_returned_as_measured(node):
 
 
 @pytest.mark.slow
-def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node, link):
+def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node: Any, link: RosLink) -> None:
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
         count = received(link)
@@ -76,12 +78,12 @@ def test_what_violates_the_limits_or_starts_elsewhere_is_never_sent(node, link):
 
 
 @pytest.mark.slow
-def test_a_stop_holds_the_arm_where_it_is(node):
+def test_a_stop_holds_the_arm_where_it_is(node: Any) -> None:
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
         began = time.monotonic()
 
-        def poll():
+        def poll() -> None:
             if time.monotonic() - began > 0.8:
                 raise Stopped("enough")
 
@@ -92,7 +94,7 @@ def test_a_stop_holds_the_arm_where_it_is(node):
 
 
 @pytest.mark.slow
-def test_an_arm_that_leaves_its_path_is_held(node, link):
+def test_an_arm_that_leaves_its_path_is_held(node: Any, link: RosLink) -> None:
     types = {("/simulated_arm", "stuck"): 2}
     with JointTrajectoryArm(LIMITS, tolerance=Tolerance(path=0.25, lag=0.5)) as arm:
         arm.move_to([0.0, 0.6], 0.3)
@@ -107,12 +109,13 @@ def test_an_arm_that_leaves_its_path_is_held(node, link):
 
 
 @pytest.mark.slow
-def test_an_arm_that_falls_silent_is_held_where_it_was_seen_last(node, link):
+def test_an_arm_that_falls_silent_is_held_where_it_was_seen_last(node: Any, link: RosLink) -> None:
     with JointTrajectoryArm(LIMITS) as arm:
         arm.move_to([0.0, 0.6], 0.3)
-        began, silenced = time.monotonic(), []
+        silenced: list[Any] = []
+        began = time.monotonic()
 
-        def poll():
+        def poll() -> None:
             if time.monotonic() - began > 0.5 and not silenced:
                 silenced.append(silent(link, True))
 
@@ -128,7 +131,7 @@ def test_an_arm_that_falls_silent_is_held_where_it_was_seen_last(node, link):
         assert arm.position()[0] < 1.0
 
 
-def silent(link, value):
+def silent(link: Any, value: Any) -> Any:
     from rcl_interfaces.msg import Parameter, ParameterValue
     from rcl_interfaces.srv import SetParameters
 
@@ -138,7 +141,7 @@ def silent(link, value):
     return link.ask("rcl_interfaces/srv/SetParameters", "/simulated_arm/set_parameters", request, 5.0)
 
 
-def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node):
+def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node: Any) -> None:
     with make_task("arm", config=EXAMPLES / "arm.yaml") as task:
         first = task.rollout(task.theta_0, np.random.default_rng(0), record=True)
         assert first.end == "completed", first.reason
@@ -153,7 +156,7 @@ def test_the_arm_task_runs_an_episode_and_refuses_a_wild_one(node):
 
 
 @pytest.mark.slow
-def test_an_action_without_control_msgs_says_what_to_install(node):
+def test_an_action_without_control_msgs_says_what_to_install(node: Any) -> None:
     try:
         import control_msgs  # noqa: F401
     except ImportError:
@@ -162,7 +165,7 @@ def test_an_action_without_control_msgs_says_what_to_install(node):
 
 
 @pytest.mark.slow
-def test_a_killed_runner_leaves_the_arm_held(node, start):
+def test_a_killed_runner_leaves_the_arm_held(node: Any, start: Callable[..., Any]) -> None:
     code = (
         "from crbo_ros.plants.ros.joint_trajectory import *\n"
         f"arm = JointTrajectoryArm(ArmLimits({JOINTS}, [-9, -9], [9, 9], [9, 9])); arm.connect()\n"
@@ -182,7 +185,7 @@ def test_a_killed_runner_leaves_the_arm_held(node, start):
 
 
 @pytest.mark.slow
-def test_the_whole_graph_improves_the_movement(node, start, tmp_path):
+def test_the_whole_graph_improves_the_movement(node: Any, start: Callable[..., Any], tmp_path: Path) -> None:
     words = ["run", "arm", "--config", EXAMPLES / "arm.yaml", "--episodes", "8", "--seed", "3", "--no-report"]
     run = start("-m", "crbo_ros.cli", *words, "--experiments-dir", tmp_path)
     assert run.popen.wait(150) == 0, run.output

@@ -1,7 +1,9 @@
 """The same arm by FollowJointTrajectory. Needs control_msgs, which comes with ros2_control; skipped without it."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +18,23 @@ from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk
 from crbo_ros.ros.link import RosLink, Stopped
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
-LIMITS = ArmLimits(("shoulder", "elbow"), [-1.0, -0.5], [2.5, 3.0], [8.0, 8.0])
+LIMITS = ArmLimits(("shoulder", "elbow"), *np.array([[-1.0, -0.5], [2.5, 3.0], [8.0, 8.0]]))
 ACTION = "/joint_trajectory_controller/follow_joint_trajectory"
 
 
 @pytest.fixture(scope="module")
-def node(start):
+def node(start: Callable[..., Any]) -> Any:
     return start(Path(__file__).parent / "follow_node.py")
 
 
-def test_a_goal_is_followed_to_its_end_cancelled_on_stop_and_its_failure_told(node):
+def test_a_goal_is_followed_to_its_end_cancelled_on_stop_and_its_failure_told(node: Any) -> None:
     with JointTrajectoryArm(LIMITS, action=ACTION) as arm:
         arm.move_to([0.0, 0.6], 0.3)
         _, path = arm.execute(minimum_jerk(arm.position(), [0.8, 1.0], 0.7))
         np.testing.assert_allclose(path[-1], [0.8, 1.0], atol=0.05)
         began = time.monotonic()
 
-        def poll():
+        def poll() -> None:
             if time.monotonic() - began > 0.6:
                 raise Stopped("enough")
 

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,24 +15,26 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def graph(start, tmp_path):
+def graph(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """graph(episodes): `crbo run custom`, which has no runner of ours; namespace /own."""
 
-    def begin(episodes, *options):
+    def begin(episodes: int, *options: Any) -> Any:
         words = ["run", "custom", "--namespace", "own", "--episodes", episodes, "--experiments-dir", tmp_path]
         return start("-m", "crbo_ros.cli", *words, "--experiment", "own", "--no-report", *options)
 
     return begin
 
 
-def test_the_example_has_at_most_60_lines_and_none_of_our_python():
+def test_the_example_has_at_most_60_lines_and_none_of_our_python() -> None:
     text = (ROOT / "examples" / "own_runner.py").read_text()
     assert len(text.splitlines()) <= 60
     imported = re.findall(r"^(?:from|import) (crbo_ros\S*)", text, re.MULTILINE)
     assert sorted(imported) == ["crbo_ros.msg", "crbo_ros.srv"]
 
 
-def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
+def test_a_runner_of_ones_own_improves_its_policy(
+    graph: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
+) -> None:
     run = graph(12)
     own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", "__ns:=/own")
     assert own.popen.wait(90) == 0, own.output
@@ -38,12 +42,14 @@ def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
     assert "all 12 episodes are done" in own.output
     best = json.loads((tmp_path / "own" / "best.json").read_text())
     assert best["observed"] > -0.26 + 0.05  # theta_0 gives -0.26
-    np.testing.assert_allclose(json.loads(re.search(r"best: (\[.*?\])", own.output)[1]), best["theta"], atol=6e-4)
+    told = re.search(r"best: (\[.*?\])", own.output)
+    assert told is not None, own.output
+    np.testing.assert_allclose(json.loads(told[1]), best["theta"], atol=6e-4)
     assert "episodes   12" in run.output
 
 
 @pytest.mark.slow
-def test_the_client_runs_the_protocol_in_ten_lines(graph, tmp_path):
+def test_the_client_runs_the_protocol_in_ten_lines(graph: Callable[..., Any], tmp_path: Path) -> None:
     from crbo_ros.client import Client
 
     run = graph(8)
@@ -66,7 +72,9 @@ def test_the_client_runs_the_protocol_in_ten_lines(graph, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(graph, tmp_path, start):
+def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(
+    graph: Callable[..., Any], tmp_path: Path, start: Callable[..., Any]
+) -> None:
     from std_srvs.srv import Trigger
 
     from crbo_ros.client import Client
@@ -82,7 +90,7 @@ def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_propos
     client.link.call("std_srvs/srv/Trigger", "/own/rearm", Trigger.Request(), 10.0)
     client.close()  # without a word about the trial, as if killed
     with Client("mine", namespace="own", folder=tmp_path) as client:
-        again = [(trial.id, trial.theta, trial.done(-1.0 - trial.id)) for trial in client]
+        again = [(trial.id, trial.theta, trial.done(-1.0 - trial.id)) for trial in client]  # type: ignore[func-returns-value]
     assert [id for id, *_ in again] == [0, 1, 2, 3]
     np.testing.assert_array_equal(again[0][1], first.theta)
     assert run.popen.wait(60) == 0, run.output

@@ -5,7 +5,9 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +37,7 @@ rest: start
 """
 
 
-def until(condition, timeout, pause=0.05):
+def until(condition: Callable[[], Any], timeout: float, pause: float = 0.05) -> bool:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -45,19 +47,19 @@ def until(condition, timeout, pause=0.05):
 
 
 @pytest.fixture(scope="module")
-def pid(start):
+def pid(start: Callable[..., Any]) -> Any:
     return start(EXAMPLES / "pid_plant.py", "--ros-args", "-p", "continuous:=true")
 
 
 @pytest.fixture(scope="module")
-def worker(start):
+def worker(start: Callable[..., Any]) -> Any:
     pytest.importorskip("test_msgs")
     return start(Path(__file__).parent / "action_node.py")
 
 
 @pytest.fixture
-def config(tmp_path):
-    def write(text, **changes):
+def config(tmp_path: Path) -> Callable[..., Any]:
+    def write(text: str, **changes: Any) -> Any:
         for old, new in changes.values():
             assert old in text
             text = text.replace(old, new)
@@ -67,7 +69,7 @@ def config(tmp_path):
     return write
 
 
-def test_an_episode_runs_with_the_values_and_the_best_ones_are_left(pid, values):
+def test_an_episode_runs_with_the_values_and_the_best_ones_are_left(pid: Any, values: Callable[..., Any]) -> None:
     with make_task("tuning", config=EXAMPLES / "pid.yaml") as task:
         first = task.rollout(task.theta_0, RNG)
         assert first.end == "completed"
@@ -83,10 +85,10 @@ def test_an_episode_runs_with_the_values_and_the_best_ones_are_left(pid, values)
 
 
 @pytest.mark.slow
-def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid, values):
+def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid: Any, values: Callable[..., Any]) -> None:
     seen = []
 
-    def watch(seconds, observation, action):
+    def watch(seconds: float, observation: Any, action: Any) -> str | None:
         if seconds > 0.8:
             seen.append(values("/pid_plant", PID[:3]))
             return "told to"
@@ -105,7 +107,9 @@ def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid, values):
 
 
 @pytest.mark.slow
-def test_an_action_gives_the_return_and_integers_are_rounded(worker, values, config):
+def test_an_action_gives_the_return_and_integers_are_rounded(
+    worker: Any, values: Callable[..., Any], config: Callable[..., Any]
+) -> None:
     with make_task("tuning", config=config(WORKER)) as task:
         outcome = task.rollout([4.5, 6.6], RNG)
         assert (outcome.end, outcome.value) == ("completed", 450.0)
@@ -116,7 +120,9 @@ def test_an_action_gives_the_return_and_integers_are_rounded(worker, values, con
 
 
 @pytest.mark.slow
-def test_a_stopped_goal_is_cancelled_and_the_stop_service_called(worker, values, config, service):
+def test_a_stopped_goal_is_cancelled_and_the_stop_service_called(
+    worker: Any, values: Callable[..., Any], config: Callable[..., Any], service: Callable[..., Any]
+) -> None:
     before = [int(service("/worker/cancelled")), int(service("/worker/stops"))]
     with make_task("tuning", config=config(WORKER, order=("order: 2", "order: 50"))) as task:
         outcome = task.rollout([4.5, 6], RNG, watch=lambda t, *_: "enough" if t > 0.5 else None)
@@ -127,7 +133,7 @@ def test_a_stopped_goal_is_cancelled_and_the_stop_service_called(worker, values,
 
 
 @pytest.mark.slow
-def test_a_goal_may_run_for_a_fixed_time(worker, config):
+def test_a_goal_may_run_for_a_fixed_time(worker: Any, config: Callable[..., Any]) -> None:
     text = config(WORKER, order=("order: 2", "order: 50"), fixed=("  timeout", "  seconds: 0.3\n  timeout"),
                   answer=('{answer: true, field: "sequence[0]"}',
                           "{service: /worker/stops, type: std_srvs/srv/Trigger, field: message}"))  # fmt: skip
@@ -147,7 +153,14 @@ def test_a_goal_may_run_for_a_fixed_time(worker, config):
         ([4.0, 5], {"field": ("sequence[0]", "sequence[7]")}, r"'sequence\[7\]'.* has no 7"),
     ],
 )
-def test_what_goes_wrong_is_a_failed_episode_with_the_values_put_back(worker, values, config, theta, changes, reason):
+def test_what_goes_wrong_is_a_failed_episode_with_the_values_put_back(
+    worker: Any,
+    values: Callable[..., Any],
+    config: Callable[..., Any],
+    theta: list[Any],
+    changes: dict[str, Any],
+    reason: str,
+) -> None:
     upper = {"upper": ("upper: 9", "upper: 9"), "start": ("start: 5", "start: 1" if "name" in changes else "start: 5")}
     with make_task("tuning", config=config(WORKER, **changes, **upper)) as task:
         outcome = task.rollout(theta, RNG)
@@ -167,13 +180,17 @@ def test_what_goes_wrong_is_a_failed_episode_with_the_values_put_back(worker, va
         ("test_msgs/action", "nowhere_msgs/action", "the type nowhere_msgs/action/Fibonacci is not known"),
     ],
 )
-def test_what_does_not_fit_the_node_is_said_when_it_connects(worker, config, old, new, reason):
+def test_what_does_not_fit_the_node_is_said_when_it_connects(
+    worker: Any, config: Callable[..., Any], old: str, new: str, reason: str
+) -> None:
     task = make_task("tuning", config=config(WORKER, change=(old, new)))
     with pytest.raises(PlantError, match=reason):
         task.connect()
 
 
-def test_a_killed_runner_leaves_the_start_values(pid, start, values, tmp_path):
+def test_a_killed_runner_leaves_the_start_values(
+    pid: Any, start: Callable[..., Any], values: Callable[..., Any], tmp_path: Path
+) -> None:
     code = (
         "import numpy as np; from crbo_ros.registry import make_task\n"
         f"task = make_task('tuning', config={str(EXAMPLES / 'pid_fixed_time.yaml')!r}); task.connect()\n"
@@ -189,16 +206,18 @@ def test_a_killed_runner_leaves_the_start_values(pid, start, values, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_is_a_failed_episode_and_one_that_comes_back_gets_its_values(start, values):
+def test_a_node_that_dies_is_a_failed_episode_and_one_that_comes_back_gets_its_values(
+    start: Callable[..., Any], values: Callable[..., Any]
+) -> None:
     remapped = (EXAMPLES / "pid_plant.py", "--ros-args", "-r", "__node:=other_plant")
     first = start(*remapped)
     config = Path(first.log).parent / "other.yaml"
     text = (EXAMPLES / "pid_fixed_time.yaml").read_text().replace("/pid_plant", "/other_plant")
     config.write_text(text.replace("/momentary_cost", "/cost").replace("  seconds", "  timeout: 4.0\n  seconds"))
     with make_task("tuning", config=config) as task:
-        killed = []
+        killed: list[Any] = []
 
-        def watch(seconds, *_):
+        def watch(seconds: float, *_: Any) -> None:
             if seconds > 0.6 and not killed:
                 killed.append(first.end())
 
@@ -211,13 +230,15 @@ def test_a_node_that_dies_is_a_failed_episode_and_one_that_comes_back_gets_its_v
         second.end()
 
 
-def crbo_run(start, tmp_path, *options):
+def crbo_run(start: Any, tmp_path: Path, *options: Any) -> Any:
     words = ["run", "tuning", "--config", EXAMPLES / "pid.yaml", "--experiments-dir", tmp_path, "--no-report"]
     return start("-m", "crbo_ros.cli", *words, *options)
 
 
 @pytest.mark.slow
-def test_the_whole_graph_tunes_the_example_and_the_node_keeps_the_best_values(pid, start, values, tmp_path):
+def test_the_whole_graph_tunes_the_example_and_the_node_keeps_the_best_values(
+    pid: Any, start: Callable[..., Any], values: Callable[..., Any], tmp_path: Path
+) -> None:
     run = crbo_run(start, tmp_path, "--episodes", "25", "--seed", "11")
     assert run.popen.wait(120) == 0, run.output
     best = json.loads((tmp_path / "tuning-ros_parameters-crbo-s11" / "best.json").read_text())
@@ -226,17 +247,21 @@ def test_the_whole_graph_tunes_the_example_and_the_node_keeps_the_best_values(pi
 
 
 @pytest.mark.slow
-def test_a_runner_of_the_graph_killed_half_way_leaves_the_start_values(pid, start, values, tmp_path):
+def test_a_runner_of_the_graph_killed_half_way_leaves_the_start_values(
+    pid: Any, start: Callable[..., Any], values: Callable[..., Any], tmp_path: Path
+) -> None:
     before = values("/pid_plant", PID)
     run = crbo_run(start, tmp_path, "--episodes", "0", "--seed", "12")
     assert until(lambda: values("/pid_plant", PID) not in (START, before), 60.0, pause=0.3), run.output
     assert until(lambda: runner_pid(run.popen.pid) is not None, 5.0)
-    os.kill(runner_pid(run.popen.pid), signal.SIGKILL)
+    runner = runner_pid(run.popen.pid)
+    assert runner is not None
+    os.kill(runner, signal.SIGKILL)
     assert run.popen.wait(60) != 0
     assert until(lambda: values("/pid_plant", PID) == START, 30.0), run.output
 
 
-def runner_pid(parent):
+def runner_pid(parent: Any) -> int | None:
     """The episode runner among a process's children."""
     for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         if b"episode_runner" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -245,7 +270,7 @@ def runner_pid(parent):
 
 
 @pytest.fixture(scope="module")
-def service(domain):
+def service(domain: int) -> Iterator[Callable[..., Any]]:
     """service(name): a Trigger's message."""
     from std_srvs.srv import Trigger
 

@@ -1,5 +1,7 @@
 """What is particular to each method, held against its paper."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -12,11 +14,11 @@ from crbo_ros.methods.turbo import SHORTEST, Turbo
 from crbo_ros.registry import make_method
 
 
-def unit(d):
+def unit(d: int) -> Space:
     return Space(np.zeros(d), np.ones(d))
 
 
-def test_cma_es_learns_an_ill_conditioned_bowl():
+def test_cma_es_learns_an_ill_conditioned_bowl() -> None:
     method = make_method("cma_es", unit(2), [0.8, 0.8], seed=0, sigma_0=0.1)
     scale = np.array([1.0, 10.0])
     for _ in range(250):
@@ -25,7 +27,7 @@ def test_cma_es_learns_an_ill_conditioned_bowl():
     assert method.best().observed > -1e-6
 
 
-def test_cma_es_asks_for_theta_0_and_then_tells_whole_generations():
+def test_cma_es_asks_for_theta_0_and_then_tells_whole_generations() -> None:
     method = make_method("cma_es", unit(10), np.full(10, 0.5), seed=0, sigma_0=0.02)
     size = method.report()["popsize"]
     for i in range(1 + size):
@@ -36,7 +38,7 @@ def test_cma_es_asks_for_theta_0_and_then_tells_whole_generations():
     assert np.std(first - 0.5) == pytest.approx(0.02, rel=0.3)
 
 
-def test_turbo_sides_follow_the_lengthscales_and_keep_their_volume():
+def test_turbo_sides_follow_the_lengthscales_and_keep_their_volume() -> None:
     method = Turbo(unit(4), np.full(4, 0.5), seed=0, length=0.4)
     method.surrogate.h = np.log([0.2, 0.4, 0.8, 0.4, 1.0, 1e-3])
     candidates = method._candidates(np.full(4, 0.5), np.random.default_rng(0))
@@ -44,7 +46,7 @@ def test_turbo_sides_follow_the_lengthscales_and_keep_their_volume():
     np.testing.assert_allclose(sides, 0.4 * np.array([0.5, 1.0, 2.0, 1.0]), rtol=0.02)
 
 
-def test_turbo_candidates_differ_from_the_centre_in_about_twenty_coordinates():
+def test_turbo_candidates_differ_from_the_centre_in_about_twenty_coordinates() -> None:
     method = Turbo(unit(100), np.full(100, 0.5), seed=0)
     candidates = method._candidates(np.full(100, 0.5), np.random.default_rng(0))
     assert candidates.shape == (5000, 100)
@@ -53,7 +55,7 @@ def test_turbo_candidates_differ_from_the_centre_in_about_twenty_coordinates():
     assert moved.min() >= 1
 
 
-def test_turbo_doubles_after_three_successes_halves_after_d_failures_and_starts_anew_below_the_smallest_side():
+def test_turbo_doubles_after_three_successes_halves_after_d_failures_and_starts_anew_below_the_smallest_side() -> None:
     method = Turbo(unit(5), np.full(5, 0.5), seed=0, length=0.2)
     for _ in range(method.n_init):
         method.tell(method.ask().id, 0.0)
@@ -70,7 +72,7 @@ def test_turbo_doubles_after_three_successes_halves_after_d_failures_and_starts_
     assert method.ask().kind == "initial"
 
 
-def test_turbo_pathwise_and_joint_draws_have_the_posterior_s_mean_and_spread():
+def test_turbo_pathwise_and_joint_draws_have_the_posterior_s_mean_and_spread() -> None:
     method = Turbo(unit(3), np.full(3, 0.5), seed=0)
     X = np.random.default_rng(0).random((8, 3))
     method.surrogate.h = np.log([0.4, 0.4, 0.4, 1.0, 1e-2])
@@ -84,7 +86,7 @@ def test_turbo_pathwise_and_joint_draws_have_the_posterior_s_mean_and_spread():
         np.testing.assert_allclose(draws.std(0), np.sqrt(variance), rtol=0.12)
 
 
-def test_local_bo_s_update_meets_both_constraints_and_one_of_them_exactly():
+def test_local_bo_s_update_meets_both_constraints_and_one_of_them_exactly() -> None:
     rng = np.random.default_rng(0)
     d = 6
     m, S = np.zeros(d), 0.04 * np.eye(d)
@@ -99,13 +101,13 @@ def test_local_bo_s_update_meets_both_constraints_and_one_of_them_exactly():
     assert divergence(mean, cov, q_mean, q_cov) < divergence(m, S, q_mean, q_cov)
 
 
-def test_local_bo_s_divergence_is_that_of_two_normals():
+def test_local_bo_s_divergence_is_that_of_two_normals() -> None:
     assert divergence(np.array([1.0]), np.array([[4.0]]), np.array([0.0]), np.array([[1.0]])) == pytest.approx(
         0.5 * (4.0 + 1.0 - 1.0 - np.log(4.0))
     )
 
 
-def test_gibo_s_gradient_belief_is_the_derivative_of_the_posterior():
+def test_gibo_s_gradient_belief_is_the_derivative_of_the_posterior() -> None:
     method = GIBO(unit(4), np.full(4, 0.5), seed=0)
     X = np.random.default_rng(0).random((7, 4))
     method.surrogate.condition(X, np.cos(3.0 * X).sum(1))
@@ -120,7 +122,7 @@ def test_gibo_s_gradient_belief_is_the_derivative_of_the_posterior():
         assert method.prior_slope - np.sum(A[i] ** 2) == pytest.approx(variance, rel=1e-3)
 
 
-def test_gibo_steps_only_when_the_direction_is_likely_to_improve():
+def test_gibo_steps_only_when_the_direction_is_likely_to_improve() -> None:
     method = GIBO(unit(6), np.full(6, 0.5), seed=0, alpha=0.95)
     for _ in range(25):
         before = method.steps
@@ -134,10 +136,10 @@ def test_gibo_steps_only_when_the_direction_is_likely_to_improve():
     assert method.steps >= 3
 
 
-def test_safe_opt_stays_above_j_min_where_box_bo_does_not():
+def test_safe_opt_stays_above_j_min_where_box_bo_does_not() -> None:
     rng = np.random.default_rng(0)
 
-    def cliff(theta):  # falls off to the left; best at 0.75
+    def cliff(theta: Any) -> float:  # falls off to the left; best at 0.75
         return float(np.tanh(8.0 * (theta[0] - 0.2)) - 4.0 * (theta[0] - 0.75) ** 2 + 1e-3 * rng.standard_normal())
 
     returns = {}
@@ -151,6 +153,6 @@ def test_safe_opt_stays_above_j_min_where_box_bo_does_not():
     assert returns["safe_opt"].max() > 0.95
 
 
-def test_safe_opt_refuses_many_dimensions():
+def test_safe_opt_refuses_many_dimensions() -> None:
     with pytest.raises(InvalidInput, match="112 dimensions"):
         make_method("safe_opt", unit(112), np.full(112, 0.5))

@@ -2,6 +2,7 @@
 refusals."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,24 +19,24 @@ THETA_0 = np.array([0.3, 0.5, 1.5])
 OPTIMUM = np.array([0.1, 0.2, 2.0])
 
 
-def bowl(theta):
+def bowl(theta: Any) -> float:
     """Best at OPTIMUM with value 1; the unit box's units."""
     return 1.0 - 4.0 * float(np.sum((SPACE.to_unit(theta) - SPACE.to_unit(OPTIMUM)) ** 2))
 
 
-def drive(method, episodes):
+def drive(method: Any, episodes: int) -> Any:
     for _ in range(episodes):
         proposal = method.ask()
         method.tell(proposal.id, bowl(proposal.theta))
     return np.array([trial.proposal.theta for trial in method.trials])
 
 
-def test_all_methods_of_the_comparison_are_registered():
+def test_all_methods_of_the_comparison_are_registered() -> None:
     assert {"crbo", "logei", *QUICK} <= set(names("methods"))
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_theta_0_is_the_first_proposal_and_all_lie_in_the_box(name):
+def test_theta_0_is_the_first_proposal_and_all_lie_in_the_box(name: Any) -> None:
     method = make_method(name, SPACE, THETA_0, seed=3)
     thetas = drive(method, 12)
     assert method.trials[0].proposal.kind == "start"
@@ -47,7 +48,7 @@ def test_theta_0_is_the_first_proposal_and_all_lie_in_the_box(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_return_improves_on_a_smooth_bowl(name):
+def test_the_return_improves_on_a_smooth_bowl(name: Any) -> None:
     method = make_method(name, SPACE, THETA_0, seed=0)
     drive(method, 20)
     best = method.best()
@@ -56,7 +57,7 @@ def test_the_return_improves_on_a_smooth_bowl(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_same_seed_same_run_and_another_seed_another(name):
+def test_same_seed_same_run_and_another_seed_another(name: Any) -> None:
     first = drive(make_method(name, SPACE, THETA_0, seed=5), 10)
     np.random.seed(1)  # noqa: NPY002  (the global generator must not matter)
     np.testing.assert_array_equal(first, drive(make_method(name, SPACE, THETA_0, seed=5), 10))
@@ -64,7 +65,7 @@ def test_same_seed_same_run_and_another_seed_another(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_restored_method_makes_the_same_next_proposal(name):
+def test_a_restored_method_makes_the_same_next_proposal(name: Any) -> None:
     method = make_method(name, SPACE, THETA_0, seed=2)
     drive(method, 6)
     method.veto(method.ask().id, "too bold")
@@ -75,7 +76,7 @@ def test_a_restored_method_makes_the_same_next_proposal(name):
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("end", ["veto", "fail", "expire"])
-def test_refusals_neither_stop_the_method_nor_enter_its_data(name, end):
+def test_refusals_neither_stop_the_method_nor_enter_its_data(name: Any, end: str) -> None:
     method = make_method(name, SPACE, THETA_0, seed=4)
     getattr(method, end)(method.ask().id, "no")  # even theta_0
     again = method.ask()
@@ -90,7 +91,7 @@ def test_refusals_neither_stop_the_method_nor_enter_its_data(name, end):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_several_proposals_can_be_out_at_once_and_return_in_any_order(name):
+def test_several_proposals_can_be_out_at_once_and_return_in_any_order(name: Any) -> None:
     method = make_method(name, SPACE, THETA_0, seed=1)
     out = [method.ask() for _ in range(9)]
     for proposal in reversed(out):
@@ -101,7 +102,7 @@ def test_several_proposals_can_be_out_at_once_and_return_in_any_order(name):
 
 
 @pytest.mark.parametrize("name", ["bo", "turbo", "gibo"])
-def test_a_method_turns_away_from_what_was_refused(name):
+def test_a_method_turns_away_from_what_was_refused(name: str) -> None:
     method = make_method(name, SPACE, THETA_0, seed=0)
     drive(method, 8)
     refused = []
@@ -125,6 +126,6 @@ def test_a_method_turns_away_from_what_was_refused(name):
         ("safe_opt", {"beta": "wide"}, "beta"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_name(name, settings, word):
+def test_a_wrong_setting_is_refused_by_name(name: str, settings: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         make_method(name, SPACE, THETA_0, **settings)

@@ -3,7 +3,9 @@
 import itertools
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ros_helpers import Ledger, Peer
@@ -12,14 +14,14 @@ TOY = Path(__file__).parent / "toy"
 _domains = itertools.count(os.getpid() % 60)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in Path(item.fspath).parents and "no_ros" not in item.keywords:
             item.add_marker(pytest.mark.ros)
 
 
 @pytest.fixture
-def domain(monkeypatch):
+def domain(monkeypatch: pytest.MonkeyPatch) -> int:
     """A domain nobody else in this run uses; loopback only; no shared memory (killed nodes would leave it behind)."""
     pytest.importorskip("rclpy", reason="ROS 2 is not installed")
     pytest.importorskip("crbo_ros.msg", reason="the interfaces are not built; use ./crbo test")
@@ -33,14 +35,14 @@ def domain(monkeypatch):
 
 
 @pytest.fixture
-def peer(domain):
+def peer(domain: Any) -> Iterator[Peer]:
     peer = Peer(domain)
     yield peer
     peer.close()
 
 
 @pytest.fixture
-def toy_graph(domain, tmp_path):
+def toy_graph(domain: Any, tmp_path: Path) -> Callable[..., Any]:
     """toy_graph(episodes=5, toy={...}, monitor={...}, ...) -> a Graph that is not entered yet, with a .ledger."""
     from crbo_ros.bringup.graph import NodeSpec
     from crbo_ros.bringup.processes import Graph
@@ -48,7 +50,16 @@ def toy_graph(domain, tmp_path):
     config = tmp_path / "toy.yaml"
     config.write_text("/**:\n  ros__parameters:\n    task: toy\n")
 
-    def make(episodes=5, runners=1, toy=None, only=None, optimizer=None, monitor=None, runner=None, experiment="toy"):
+    def make(
+        episodes: int = 5,
+        runners: int = 1,
+        toy: Any = None,
+        only: Any = None,
+        optimizer: Any = None,
+        monitor: Any = None,
+        runner: Any = None,
+        experiment: str = "toy",
+    ) -> Any:
         ledger = tmp_path / f"{experiment}.ledger"
         options = {"ledger": str(ledger), **(toy or {})}
         common = {"experiment": experiment, "experiments_dir": str(tmp_path), "task_options": options}
@@ -60,13 +71,13 @@ def toy_graph(domain, tmp_path):
             *(NodeSpec("episode_runner", n, config, {**common, **promptly, **(runner or {})}) for n in names),
         ]
         specs = [spec for spec in specs if only is None or spec.executable in only]
-        lines = []
+        lines: list[str] = []
 
-        def say(line):
+        def say(line: str) -> None:
             lines.append(line)
             print(line, file=sys.stderr)
 
-        graph = Graph(specs, say=say)
+        graph: Any = Graph(specs, say=say)
         graph.said, graph.ledger, graph.folder = lines, Ledger(ledger), tmp_path / experiment
         return graph
 

@@ -3,12 +3,15 @@
 import json
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 
 class Peer:
     """A node of the test's own that calls services and listens."""
 
-    def __init__(self, domain):
+    def __init__(self, domain: int) -> None:
         import rclpy
         from rclpy.executors import SingleThreadedExecutor
 
@@ -20,14 +23,14 @@ class Peer:
         self.quit = threading.Event()
         self.thread = threading.Thread(target=self._spin, daemon=True)
         self.thread.start()
-        self.clients = {}
-        self.heard = {}
+        self.clients: dict[str, Any] = {}
+        self.heard: dict[str, list[Any]] = {}
 
-    def _spin(self):
+    def _spin(self) -> None:
         while not self.quit.is_set():
             self.executor.spin_once(timeout_sec=0.05)
 
-    def call(self, kind, name, timeout=20.0, **fields):
+    def call(self, kind: Any, name: str, timeout: float = 20.0, **fields: Any) -> Any:
         if name not in self.clients:
             self.clients[name] = self.node.create_client(kind, name)
         client = self.clients[name]
@@ -38,15 +41,15 @@ class Peer:
         assert done.wait(timeout), f"{name} gave no answer"
         return future.result()
 
-    def listen(self, kind, name, profile):
+    def listen(self, kind: Any, name: str, profile: Any) -> Any:
         messages = self.heard.setdefault(name, [])
         self.node.create_subscription(kind, name, messages.append, profile)
         return messages
 
-    def publisher(self, kind, name, profile):
+    def publisher(self, kind: Any, name: str, profile: Any) -> Any:
         return self.node.create_publisher(kind, name, profile)
 
-    def close(self):
+    def close(self) -> None:
         import rclpy
 
         self.quit.set()
@@ -56,7 +59,7 @@ class Peer:
         rclpy.shutdown(context=self.context)
 
 
-def wait_until(condition, timeout=20.0, what="the condition"):
+def wait_until(condition: Callable[..., Any], timeout: float = 20.0, what: str = "the condition") -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if condition():
@@ -68,21 +71,21 @@ def wait_until(condition, timeout=20.0, what="the condition"):
 class Ledger:
     """What the toy plant really did."""
 
-    def __init__(self, path):
+    def __init__(self, path: Path) -> None:
         self.path = path
 
-    def lines(self, event=None):
+    def lines(self, event: Any = None) -> list[Any]:
         if not self.path.exists():
             return []
         lines = [json.loads(line) for line in self.path.read_text().splitlines()]
         return [line for line in lines if event in (None, line["event"])]
 
 
-def open_store(graph):
+def open_store(graph: Any) -> Any:
     from crbo_ros.protocol.store import ExperimentStore
 
     return ExperimentStore(graph.folder / "experiment.sqlite")
 
 
-def finished(graph):
+def finished(graph: Any) -> bool:
     return all(process.code is not None for process in graph.of("episode_runner"))

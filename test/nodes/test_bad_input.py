@@ -4,28 +4,35 @@ import math
 import os
 import resource
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from ros_helpers import finished, open_store, wait_until
+from ros_helpers import Peer, finished, open_store, wait_until
 
 from crbo_ros.core.trial import theta_hash
 
 
-def ask(peer, request_id="q", runner="r", **fields):
+def ask(peer: Any, request_id: str = "q", runner: str = "r", **fields: Any) -> Any:
     from crbo_ros.srv import ProposePolicy
 
     return peer.call(ProposePolicy, "propose_policy", runner=runner, request_id=request_id, **fields)
 
 
-def asked(peer, **fields):
+def asked(peer: Any, **fields: Any) -> Any:
     """The first proposal, once the optimizer is active."""
-    answers = []
-    wait_until(lambda: answers.append(ask(peer, **fields)) or answers[-1].status == answers[-1].OK, 30, "a proposal")
+    answers: list[Any] = []
+
+    def offered() -> bool:
+        answers.append(ask(peer, **fields))
+        return bool(answers[-1].status == answers[-1].OK)
+
+    wait_until(offered, 30, "a proposal")
     return answers[-1].proposal
 
 
-def result(proposal, **change):
+def result(proposal: Any, **change: Any) -> Any:
     from crbo_ros.msg import EpisodeReturn
 
     fields = {
@@ -35,7 +42,9 @@ def result(proposal, **change):
     return EpisodeReturn(**{**fields, **change})
 
 
-def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(toy_graph, peer):
+def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from crbo_ros.msg import EpisodeReturn
     from crbo_ros.ros import qos
     from crbo_ros.srv import AcknowledgeEpisode
@@ -44,7 +53,7 @@ def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(
     topic = peer.publisher(EpisodeReturn, "episode_return", qos.HISTORY)
     with graph:
         proposal = asked(peer)
-        bad = {
+        bad: dict[str, Any] = {
             "value": [{"value": math.nan}, {"value": math.inf}],
             "theta": [{"theta": [0.4]}, {"theta": [math.nan] * 3}, {"theta": []}],
             "proposal_id": [{"proposal_id": 99}],
@@ -72,13 +81,13 @@ def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(
         wait_until(lambda: len(open_store(graph).episodes()) == 2, 10, "the return from the topic")
 
 
-def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
+def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph: Callable[..., Any], peer: Peer) -> None:
     from crbo_ros.msg import Proposal, SafetyVerdict
     from crbo_ros.srv import CheckRollout
 
     with toy_graph(only=("safety_monitor",)):
 
-        def verdict(theta, hash=None, uid="e"):
+        def verdict(theta: Any, hash: Any = None, uid: str = "e") -> Any:
             proposal = Proposal(experiment_uid=uid, id=0, theta=theta, theta_hash=hash or theta_hash(theta))
             return peer.call(CheckRollout, "check_rollout", proposal=proposal, runner="r").verdict
 
@@ -105,9 +114,16 @@ def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph, peer):
         pytest.param({"experiment_uid": "x"}, marks=pytest.mark.slow),
     ],
 )
-def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer, wrong, monkeypatch):
+def test_a_monitor_that_answers_for_something_else_moves_nothing(
+    toy_graph: Callable[..., Any], peer: Peer, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRBO_KEY", "known to the impostor")
-    impostor(peer, lambda verdict: [setattr(verdict, k, v) for k, v in wrong.items()])
+
+    def spoil(verdict: Any) -> None:
+        for name, value in wrong.items():
+            setattr(verdict, name, value)
+
+    impostor(peer, spoil)
     graph = toy_graph(only=("optimizer", "episode_runner"))
     with graph:
         wait_until(lambda: any("discarded" in line for line in graph.said), 30, "the runner's word")
@@ -116,10 +132,12 @@ def test_a_monitor_that_answers_for_something_else_moves_nothing(toy_graph, peer
 
 
 @pytest.mark.slow
-def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_graph, peer, monkeypatch):
+def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(
+    toy_graph: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CRBO_KEY", "known to the impostor")
 
-    def spoil(verdict):
+    def spoil(verdict: Any) -> None:
         verdict.valid_for = 0.0
 
     impostor(peer, spoil)
@@ -131,7 +149,9 @@ def test_an_approval_that_arrives_late_or_from_a_dead_monitor_moves_nothing(toy_
 
 
 @pytest.mark.slow
-def test_a_stranger_that_copies_a_heartbeats_uid_cannot_approve_anything(toy_graph, peer, monkeypatch):
+def test_a_stranger_that_copies_a_heartbeats_uid_cannot_approve_anything(
+    toy_graph: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has no key. (Discovery may be slow to tell the runner that two nodes offer check_rollout.)"""
     monkeypatch.setenv("CRBO_KEY", "secret")
     graph = toy_graph(only=("optimizer", "episode_runner"))
@@ -142,7 +162,7 @@ def test_a_stranger_that_copies_a_heartbeats_uid_cannot_approve_anything(toy_gra
         assert graph.ledger.lines("start") == []
 
 
-def impostor(peer, spoil):
+def impostor(peer: Any, spoil: Any) -> None:
     """A monitor of the test's own that approves everything, after `spoil` has had its way with the verdict."""
 
     from crbo_ros.msg import SafetyHeartbeat, SafetyVerdict
@@ -154,7 +174,7 @@ def impostor(peer, spoil):
     beat = SafetyHeartbeat(monitor_uid="impostor", armed=True)
     peer.node.create_timer(0.05, lambda: heartbeat.publish(beat))
 
-    def check(request, response):
+    def check(request: Any, response: Any) -> Any:
         response.verdict = SafetyVerdict(
             status=SafetyVerdict.APPROVED, verdict_id="v", monitor_uid="impostor",
             experiment_uid=request.proposal.experiment_uid, proposal_id=request.proposal.id,
@@ -169,11 +189,13 @@ def impostor(peer, spoil):
 
 
 @pytest.mark.slow
-def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_two_optimizers(toy_graph):
+def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_two_optimizers(
+    toy_graph: Callable[..., Any],
+) -> None:
     one, two = (toy_graph(only=("optimizer",), episodes=30, experiment=name) for name in ("one", "two"))
     rest = toy_graph(only=("safety_monitor", "episode_runner"), experiment="two")
 
-    def said(words):
+    def said(words: Any) -> Callable[..., Any]:
         return lambda: any(words in line for line in rest.said)
 
     with one, rest:
@@ -206,7 +228,9 @@ def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_t
         ({"experiments_dir": "/proc/nowhere"}, "cannot be used"),
     ],
 )
-def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(toy_graph, change, said):
+def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(
+    toy_graph: Callable[..., Any], change: dict[str, Any], said: str
+) -> None:
     graph = toy_graph(only=("optimizer",), optimizer=change)
     with graph:
         wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
@@ -216,7 +240,9 @@ def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(toy
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_the_run_without_losing_an_episode_and_it_goes_on_when_there_is_room(toy_graph, peer):
+def test_a_full_disk_stops_the_run_without_losing_an_episode_and_it_goes_on_when_there_is_room(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     graph = toy_graph(episodes=40, toy={"seconds": 0.02})
     with graph:
         wait_until(lambda: len(graph.ledger.lines("end")) >= 3, 30, "some episodes")

@@ -2,16 +2,20 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from ros_helpers import wait_until
+from ros_helpers import Peer, wait_until
 
 from crbo_ros.core.trial import theta_hash
 
 
 @pytest.fixture
-def in_process(domain):
+def in_process(domain: int) -> Iterator[Callable[..., Any]]:
     """in_process(make, parameters) -> a node, spun as run_node does it, in this process."""
     import rclpy
 
@@ -20,7 +24,7 @@ def in_process(domain):
 
     ends = []
 
-    def start(make, parameters=None, executor=None):
+    def start(make: Any, parameters: Any = None, executor: Any = None) -> Any:
         arguments = [word for name, value in (parameters or {}).items() for word in ("-p", f"{name}:={value}")]
         rclpy.init(args=["--ros-args", *arguments], domain_id=domain)
         node, spinner = make(), Spinner(executor and executor())
@@ -40,8 +44,8 @@ def in_process(domain):
 
 
 def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_hangs(
-    in_process, peer, tmp_path, monkeypatch
-):
+    in_process: Callable[..., Any], peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from std_srvs.srv import Trigger
 
     from crbo_ros.msg import Proposal, SafetyHeartbeat
@@ -49,7 +53,7 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     from crbo_ros.ros import qos
     from crbo_ros.srv import CheckRollout
 
-    beats = []
+    beats: list[Any] = []
     peer.node.create_subscription(
         SafetyHeartbeat, "safety_heartbeat", lambda m: beats.append((time.monotonic(), m)), qos.HEARTBEAT
     )
@@ -63,7 +67,7 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     assert stop.wait_for_service(10.0)
     computing, go_on = threading.Event(), threading.Event()
 
-    def think_long(x):
+    def think_long(x: Any) -> Any:
         with node.monitor.database.lock:  # a disk that hangs, too
             computing.set()
             assert go_on.wait(10.0)
@@ -89,16 +93,17 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     assert verdict.result().verdict.status == verdict.result().verdict.WAITING
 
 
-def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
+def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process: Callable[..., Any], tmp_path: Path) -> None:
     """Timer, stop and rearm beat from two threads; here one is held up between reading and publishing."""
     from crbo_ros.nodes.safety_monitor import SafetyMonitorNode
 
     node = in_process(SafetyMonitorNode, {"task": "toy", "experiments_dir": tmp_path})
     assert node.begin()
-    late, go_on, said = threading.Event(), threading.Event(), []
+    late, go_on = threading.Event(), threading.Event()
+    said: list[Any] = []
 
     class Publisher:
-        def publish(self, message):
+        def publish(self, message: Any) -> None:
             if threading.current_thread() is slow:
                 late.set()
                 assert go_on.wait(10.0)
@@ -119,25 +124,28 @@ def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
-def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_process, peer, kind):
+def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(
+    in_process: Callable[..., Any], peer: Peer, kind: str
+) -> None:
     import rclpy
     from rclpy import executors
     from std_srvs.srv import Trigger
 
     from crbo_ros.ros.worker import Worker, defer
 
-    release, errors = threading.Event(), []
+    release = threading.Event()
+    errors: list[BaseException] = []
 
-    def slow(request, response):
+    def slow(request: Any, response: Any) -> Any:
         assert release.wait(10.0)
         response.message = "slow"
         return response
 
-    def quick(request, response):
+    def quick(request: Any, response: Any) -> Any:
         response.message = "quick"
         return response
 
-    def make():
+    def make() -> Any:
         node = rclpy.create_node("server")
         defer(node.create_service(Trigger, "slow", slow), Worker("test", errors.append))
         node.create_service(Trigger, "quick", quick)
@@ -155,13 +163,14 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(in_pro
     assert errors == []
 
 
-def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
+def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain: int) -> None:
     from crbo_ros.ros.worker import Worker
 
-    done, errors = [], []
+    done: list[int] = []
+    errors: list[BaseException] = []
     worker = Worker("test", errors.append)
     for i in range(5):
-        worker.submit(lambda i=i: done.append(i))
+        worker.submit(partial(done.append, i))
     worker.submit(lambda: 1 / 0)
     worker.end()
     assert worker.join(5.0)
@@ -171,16 +180,20 @@ def test_a_worker_does_its_jobs_in_order_and_reports_one_that_raised(domain):
 
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize(("silent", "arrives"), [(0, True), (3, True), (99, False)])
-def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, silent, arrives, wrapped):
+def test_an_answer_waits_for_a_client_that_discovery_has_half_found(
+    domain: int, silent: int, arrives: bool, wrapped: bool
+) -> None:
     """The middleware's error is played: as the next test shows it to be, or unwrapped by an rclpy that looks for it."""
     import contextlib
 
     from crbo_ros.ros.worker import TRIES, Worker, defer
 
-    sent, refused, errors = [], [], []
+    sent: list[Any] = []
+    refused: list[Any] = []
+    errors: list[BaseException] = []
 
-    class Handle(contextlib.nullcontext):
-        def service_send_response(self, response, header):
+    class Handle(contextlib.nullcontext[None]):
+        def service_send_response(self, response: Any, header: Any) -> None:
             if len(refused) < silent:
                 refused.append(header)
                 lost = RuntimeWarning("failed to send response")
@@ -190,7 +203,7 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
             else:
                 sent.append((response, header))
 
-    service = SimpleNamespace(
+    service: Any = SimpleNamespace(
         callback=lambda request, response: f"{request}, {response}",
         handle=Handle(),
         logger_name="server",
@@ -208,7 +221,9 @@ def test_an_answer_waits_for_a_client_that_discovery_has_half_found(domain, sile
 
 
 @pytest.mark.slow
-def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, peer, monkeypatch):
+def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(
+    in_process: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The real thing: a client that asks for more than a service's answers offer is matched by halves, for good."""
     import rclpy
     from rclpy.qos import DurabilityPolicy, QoSProfile
@@ -217,15 +232,19 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
     from crbo_ros.ros import worker
     from crbo_ros.ros.worker import Worker, defer
 
-    asked, unheard, warned, errors, reached = [], [], [], [], threading.Event()
+    asked: list[Any] = []
+    unheard: list[Any] = []
+    warned: list[str] = []
+    errors: list[BaseException] = []
+    reached = threading.Event()
     monkeypatch.setattr(worker, "get_logger", lambda name: SimpleNamespace(warning=warned.append))
 
-    def answer(request, response):
+    def answer(request: Any, response: Any) -> Any:
         asked.append("deaf" if request.data else "hears")
         reached.set()
         return response
 
-    def make():
+    def make() -> Any:
         node = rclpy.create_node("server")
         defer(node.create_service(SetBool, "slow", answer), Worker("test", errors.append))
         return node
@@ -234,7 +253,7 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     deaf = peer.node.create_client(SetBool, "slow", qos_profile=latched)
 
-    def ask():
+    def ask() -> Any:
         unheard.append(deaf.call_async(SetBool.Request(data=True)))
         return reached.wait(0.5)
 
@@ -250,7 +269,9 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(in_process, pee
 
 
 @pytest.mark.slow
-def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_is_quiet_afterwards(toy_graph, peer):
+def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_is_quiet_afterwards(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     import os
 
     from test_bad_input import ask, asked, result
@@ -270,7 +291,7 @@ def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_i
         time.sleep(0.5)
         clock = f"/proc/{graph.processes['optimizer'].pid}/stat"
 
-        def seconds():
+        def seconds() -> Any:
             with open(clock) as file:
                 return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
@@ -280,19 +301,21 @@ def test_acknowledgements_that_come_at_once_are_all_answered_and_the_optimizer_i
 
 
 @pytest.mark.slow
-def test_the_next_proposal_is_made_before_it_is_asked_for_and_a_new_gamma_discards_it(toy_graph, peer):
+def test_the_next_proposal_is_made_before_it_is_asked_for_and_a_new_gamma_discards_it(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
     from rcl_interfaces.srv import SetParameters
     from test_bad_input import ask, asked, result
 
     from crbo_ros.srv import AcknowledgeEpisode
 
-    def change(gamma):
+    def change(gamma: Any) -> None:
         value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=gamma)
         answer = peer.call(SetParameters, "optimizer/set_parameters", parameters=[Parameter(name="gamma", value=value)])
         assert answer.results[0].successful
 
-    def play(name, when=None):
+    def play(name: str, when: Any = None) -> list[Any]:
         """Five episodes; before the last, gamma is changed `when` that is the case. Hashes of theta."""
         with toy_graph(only=("optimizer",), experiment=name, optimizer={"episodes": 20}):
             proposals = [asked(peer, request_id="q0")]

@@ -3,14 +3,16 @@
 import os
 import signal
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from ros_helpers import finished, open_store, wait_until
+from ros_helpers import Peer, finished, open_store, wait_until
 
 from crbo_ros.core.trial import TrialStatus
 
 
-def run_to_end(graph, timeout=60.0):
+def run_to_end(graph: Any, timeout: float = 60.0) -> dict[str, Any]:
     with graph:
         wait_until(lambda: finished(graph), timeout, "the end of the run")
         codes = {p.spec.name: p.code for p in graph.of("episode_runner")}
@@ -18,7 +20,9 @@ def run_to_end(graph, timeout=60.0):
     return codes
 
 
-def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with_0(toy_graph):
+def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with_0(
+    toy_graph: Callable[..., Any],
+) -> None:
     graph = toy_graph(episodes=8)
     codes = run_to_end(graph)
     store = open_store(graph)
@@ -33,7 +37,7 @@ def test_a_run_completes_its_budget_under_approvals_and_every_process_exits_with
 
 
 @pytest.mark.slow
-def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
+def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=12, runners=2, toy={"seconds": 0.5})  # long enough for both to get started
     run_to_end(graph)
     episodes = open_store(graph).episodes()
@@ -45,7 +49,9 @@ def test_two_runners_share_the_budget_and_nothing_runs_twice(toy_graph):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"j_min": 0.0}, {"j_min_drop": 1.0}])
-def test_a_second_runner_waits_for_the_starts_return_where_there_is_a_threshold(toy_graph, limit):
+def test_a_second_runner_waits_for_the_starts_return_where_there_is_a_threshold(
+    toy_graph: Callable[..., Any], limit: dict[str, Any]
+) -> None:
     graph = toy_graph(episodes=4, runners=2, toy={"seconds": 2.0}, monitor=limit)
     run_to_end(graph, 60)
     start = graph.ledger.lines("end")[0]
@@ -53,7 +59,7 @@ def test_a_second_runner_waits_for_the_starts_return_where_there_is_a_threshold(
     assert sum(e.counts for e in open_store(graph).episodes()) == 4
 
 
-def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy_graph):
+def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy_graph: Callable[..., Any]) -> None:
     whole = toy_graph(episodes=10, experiment="whole")
     run_to_end(whole)
     for episodes in (4, 10):
@@ -66,7 +72,9 @@ def test_a_resumed_run_gives_the_same_data_as_one_that_was_never_interrupted(toy
 
 
 @pytest.mark.slow
-def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does_not(toy_graph):
+def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does_not(
+    toy_graph: Callable[..., Any],
+) -> None:
     first, second = (toy_graph(episodes=30, toy={"seconds": 0.2}) for _ in range(2))
     with first:
         wait_until(lambda: len(first.ledger.lines("end")) > 2, 30, "some episodes")
@@ -81,7 +89,9 @@ def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does
     assert len(hashes) == len(set(hashes)) == len(open_store(first).episodes()) == 30
 
 
-def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy_graph, peer):
+def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=2, toy={"seconds": 3.0})
@@ -104,7 +114,7 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(toy
 
 
 @pytest.mark.slow
-def test_a_stop_outlives_the_monitor(toy_graph, peer):
+def test_a_stop_outlives_the_monitor(toy_graph: Callable[..., Any], peer: Peer) -> None:
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=3, toy={"seconds": 1.0})
@@ -119,9 +129,11 @@ def test_a_stop_outlives_the_monitor(toy_graph, peer):
         assert max(line["time"] for line in graph.ledger.lines("start")) < stopped
 
 
-def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_is_repeated(toy_graph):
+def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_is_repeated(
+    toy_graph: Callable[..., Any],
+) -> None:
     graph = toy_graph(episodes=1, toy={"seconds": 1.5})
-    delays = []
+    delays: list[float] = []
     with graph:
         while not delays or (min(delays) > 0.5 + 0.3 and len(delays) < 3):  # this machine is not a real-time one
             count = len(delays) + 1
@@ -140,7 +152,7 @@ def test_without_a_monitor_nothing_moves_and_when_it_dies_the_rollout_stops_and_
 
 
 @pytest.mark.slow
-def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
+def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=8, toy={"seconds": 0.5})
     with graph:
         wait_until(lambda: len(graph.ledger.lines("end")) == 2, 30, "some episodes")
@@ -153,7 +165,7 @@ def test_an_optimizer_that_was_killed_is_not_taken_for_a_second_one(toy_graph):
 
 
 @pytest.mark.slow
-def test_an_idle_optimizer_gives_a_sign_of_life_every_second(toy_graph, peer):
+def test_an_idle_optimizer_gives_a_sign_of_life_every_second(toy_graph: Callable[..., Any], peer: Peer) -> None:
     from crbo_ros.msg import OptimizerState
     from crbo_ros.ros import qos
 
@@ -164,7 +176,7 @@ def test_an_idle_optimizer_gives_a_sign_of_life_every_second(toy_graph, peer):
 
 
 @pytest.mark.slow
-def test_nothing_moves_while_there_are_two_monitors(toy_graph):
+def test_nothing_moves_while_there_are_two_monitors(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=30, toy={"seconds": 0.2})
     other = toy_graph(only=("safety_monitor",), experiment="other")
     with graph:
@@ -181,14 +193,16 @@ def test_nothing_moves_while_there_are_two_monitors(toy_graph):
 
 
 @pytest.mark.slow
-def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph, peer):
+def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from crbo_ros.srv import ReviewProposal
 
     graph = toy_graph(episodes=2, monitor={"require_operator": True})
     with graph:
         wait_until(lambda: peer.call(ReviewProposal, "review_proposal", proposal_id=0, approve=True).accepted, 30)
         wait_until(lambda: graph.ledger.lines("end"), 10, "the approved rollout")
-        reject = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
+        reject: dict[str, Any] = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
         wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 10)
         wait_until(lambda: open_store(graph).proposal(1).end is TrialStatus.VETOED, 10, "the veto")
         assert len(graph.ledger.lines("start")) == 1
@@ -197,7 +211,9 @@ def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(toy_graph,
 
 
 @pytest.mark.slow
-def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_ends_with_that_reason(toy_graph):
+def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_ends_with_that_reason(
+    toy_graph: Callable[..., Any],
+) -> None:
     graph = toy_graph(episodes=5, monitor={"j_min": 0.72})  # theta_0 returns about 0.73: nothing can be bounded above
     codes = run_to_end(graph, 90)
     store = open_store(graph)
@@ -210,7 +226,9 @@ def test_vetoes_bring_proposals_closer_and_a_run_in_which_nothing_is_approved_en
 
 
 @pytest.mark.slow
-def test_a_plant_that_keeps_failing_is_held_for_a_person_with_its_reason(toy_graph, peer):
+def test_a_plant_that_keeps_failing_is_held_for_a_person_with_its_reason(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=5, toy={"fail_after": 2})
@@ -225,17 +243,19 @@ def test_a_plant_that_keeps_failing_is_held_for_a_person_with_its_reason(toy_gra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["optimizer", "safety_monitor", "episode_runner"])
-def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(toy_graph, peer, name):
+def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(
+    toy_graph: Callable[..., Any], peer: Peer, name: str
+) -> None:
     from lifecycle_msgs.msg import Transition
     from lifecycle_msgs.srv import ChangeState, GetState
 
     graph = toy_graph(only=(name,), **{name.split("_")[-1]: {"autostart": False}})
     with graph:
 
-        def change(id):
+        def change(id: int) -> Any:
             return peer.call(ChangeState, f"{name}/change_state", transition=Transition(id=id)).success
 
-        def label():
+        def label() -> Any:
             return peer.call(GetState, f"{name}/get_state").current_state.label
 
         assert not change(Transition.TRANSITION_ACTIVATE), "activated without being configured"
@@ -250,12 +270,12 @@ def test_lifecycle_transitions_work_and_an_invalid_one_is_refused_without_harm(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_impatient_operator_gets_a_safe_plant_and_clean_exits(toy_graph, number):
+def test_an_impatient_operator_gets_a_safe_plant_and_clean_exits(toy_graph: Callable[..., Any], number: Any) -> None:
     graph = toy_graph(episodes=50, toy={"seconds": 5.0})
     with graph:
         wait_until(lambda: graph.ledger.lines("start"), 30, "a rollout")
 
-        def again():
+        def again() -> bool:
             left = [process for process in graph.processes.values() if process.code is None]
             for process in left:
                 os.kill(process.pid, number)

@@ -2,6 +2,8 @@
 
 import sqlite3
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from crbo_ros.core.trial import theta_hash
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runners", [1, 2])
-def test_killed_at_random_the_run_completes_with_every_episode_once(toy_graph, runners):
+def test_killed_at_random_the_run_completes_with_every_episode_once(
+    toy_graph: Callable[..., Any], runners: int
+) -> None:
     rng = np.random.default_rng(runners)
     graph = toy_graph(episodes=30, runners=runners, toy={"seconds": 0.15})
     killed = set()
@@ -42,7 +46,7 @@ def test_killed_at_random_the_run_completes_with_every_episode_once(toy_graph, r
         assert [line["event"] for line in graph.ledger.lines() if line["pid"] == pid][-1] == "safe"
 
 
-def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph):
+def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph: Callable[..., Any]) -> None:
     import os
     import signal
 
@@ -58,7 +62,9 @@ def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph
     )  # an interrupted rollout has no return; its proposal waits for the next start
 
 
-def test_a_node_whose_parent_died_while_it_was_loading_leaves_by_itself(toy_graph, monkeypatch):
+def test_a_node_whose_parent_died_while_it_was_loading_leaves_by_itself(
+    toy_graph: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import os
 
     graph = toy_graph(only=("episode_runner",))

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from ros_helpers import finished, wait_until
@@ -12,7 +14,9 @@ from ros_helpers import finished, wait_until
 from crbo_ros.nodes import LEFT_BADLY, STUCK
 
 
-def test_a_plant_whose_stop_raises_and_stays_so_is_closed_and_the_exit_code_tells(toy_graph):
+def test_a_plant_whose_stop_raises_and_stays_so_is_closed_and_the_exit_code_tells(
+    toy_graph: Callable[..., Any],
+) -> None:
     graph = toy_graph(episodes=2, toy={"seconds": 5.0, "stop_raises": True})
     with graph:
         wait_until(lambda: graph.ledger.lines("start"), 30, "the rollout")
@@ -42,12 +46,12 @@ leave_now(0)
 """
 
 
-def leave(steps):
+def leave(steps: str) -> subprocess.CompletedProcess[str]:
     code = TOGETHER.format(steps)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
 
 
-def test_each_step_is_tried_and_a_failure_is_named():
+def test_each_step_is_tried_and_a_failure_is_named() -> None:
     done = leave("[('halt', fail), ('close', fail), ('tidy', print)]")
     assert done.stdout.split() == ["halt", "close", "tidy"]
     assert done.returncode == LEFT_BADLY
@@ -55,14 +59,14 @@ def test_each_step_is_tried_and_a_failure_is_named():
     assert "this failed: close" in done.stderr
 
 
-def test_what_hangs_after_the_plant_is_safe_and_the_stores_are_closed_is_cut_short_with_all_stacks():
+def test_what_hangs_after_the_plant_is_safe_and_the_stores_are_closed_is_cut_short_with_all_stacks() -> None:
     done = leave("[('halt', print), ('close', print), ('hang', hang)]")
     assert done.returncode == STUCK
     assert "Timeout" in done.stderr
     assert "in hang" in done.stderr
 
 
-def test_nothing_is_cut_short_before_the_plant_is_safe():
+def test_nothing_is_cut_short_before_the_plant_is_safe() -> None:
     done = leave("[('halt', lambda: time.sleep(1.5)), ('close', print), ('tidy', print)]")
     assert done.stdout.split() == ["halt", "close", "tidy"]
     assert done.returncode == 0
@@ -70,7 +74,9 @@ def test_nothing_is_cut_short_before_the_plant_is_safe():
 
 
 @pytest.mark.slow
-def test_told_to_end_all_runners_stop_at_once_though_one_is_frozen_and_none_begins_again(toy_graph):
+def test_told_to_end_all_runners_stop_at_once_though_one_is_frozen_and_none_begins_again(
+    toy_graph: Callable[..., Any],
+) -> None:
     graph = toy_graph(episodes=200, runners=4, toy={"seconds": 3.0})
     with graph:
         wait_until(lambda: len({line["pid"] for line in graph.ledger.lines("start")}) == 4, 60, "four rollouts")

@@ -10,10 +10,14 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 
-from crbo_ros.plants.qube.model import QubeParameters, stand_in
+from crbo_ros.compiled import QubeParameters
+from crbo_ros.plants.qube.model import stand_in
 from crbo_ros.plants.qube.simulation import QubeSim
 
 TICK = 2.0 * math.pi / 2048.0
@@ -72,15 +76,15 @@ class FakeCard:
         self._released.set()
 
 
-def install_gym_brt(monkeypatch, card: FakeCard):
+def install_gym_brt(monkeypatch: pytest.MonkeyPatch, card: FakeCard) -> None:
     """`from gym_brt.quanser import QubeHardware, QubeSimulator`, as in gym-brt."""
 
     class QubeHardware:
-        def __init__(self, frequency=250, max_voltage=18.0):
+        def __init__(self, frequency: float = 250, max_voltage: float = 18.0) -> None:
             self._frequency = frequency
             self._filters = np.zeros(2)
 
-        def step(self, action, led=None):
+        def step(self, action: Any, led: Any = None) -> Any:
             assert isinstance(action, np.ndarray)
             assert action.shape == (1,)
             assert action.dtype == np.float64
@@ -92,66 +96,75 @@ def install_gym_brt(monkeypatch, card: FakeCard):
             self._filters += (-50.0 * self._filters + angles) / self._frequency
             return np.array([angles[0], angles[1] % (2.0 * np.pi) - np.pi, *rates])
 
-        def close(self, type=None, value=None, traceback=None):
+        def close(self, type: Any = None, value: Any = None, traceback: Any = None) -> None:
             card.plant.stop()
             card.closed = True
 
     class QubeSimulator:
-        def __init__(self, forward_model="ode", frequency=250, integration_steps=1, max_voltage=18.0):
+        def __init__(
+            self,
+            forward_model: str = "ode",
+            frequency: float = 250,
+            integration_steps: int = 1,
+            max_voltage: float = 18.0,
+        ) -> None:
             self._plant = QubeSim(stand_in()._replace(max_voltage=max_voltage, rate=float(frequency)))
-            self.state = np.random.randn(4) * 0.01  # noqa: NPY002  (as gym-brt does)
+            self.state: Any = np.random.randn(4) * 0.01  # noqa: NPY002  (as gym-brt does)
 
-        def step(self, action, led=None):
+        def step(self, action: Any, led: Any = None) -> Any:
             assert np.ndim(action) == 0  # its integrator fails on arrays
             self._plant.reset_to(np.array(self.state))
             self._plant.step(np.array([action]))
             self.state = tuple(self._plant.state)
             return self.state
 
-        def reset_up(self):
+        def reset_up(self) -> Any:
             self.state = np.random.randn(4) * 0.01  # noqa: NPY002  (as gym-brt does)
             return self.state
 
-    package, module = types.ModuleType("gym_brt"), types.ModuleType("gym_brt.quanser")
+    package = types.ModuleType("gym_brt")
+    module: Any = types.ModuleType("gym_brt.quanser")
     module.QubeHardware, module.QubeSimulator = QubeHardware, QubeSimulator
     monkeypatch.setitem(sys.modules, "gym_brt", package)
     monkeypatch.setitem(sys.modules, "gym_brt.quanser", module)
 
 
-def install_pal(monkeypatch, card: FakeCard, *, valid: bool = True):
+def install_pal(monkeypatch: pytest.MonkeyPatch, card: FakeCard, *, valid: bool = True) -> None:
     """`from pal.products.qube import QubeServo2`, as in Quanser's packages."""
 
     class Card:
-        def is_valid(self):
+        def is_valid(self) -> bool:
             return valid
 
     class QubeServo2:
-        def __init__(self, id=0, hardware=1, frequency=500, pendulum=0, readMode=1):
+        def __init__(
+            self, id: int = 0, hardware: int = 1, frequency: float = 500, pendulum: int = 0, readMode: int = 1
+        ) -> None:
             assert readMode == 0
             self.card = Card()
-            self.motorPosition = np.zeros(1)
-            self.pendulumPosition = np.zeros(1)
+            self.motorPosition: Any = np.zeros(1)
+            self.pendulumPosition: Any = np.zeros(1)
 
-        def read_outputs(self):
+        def read_outputs(self) -> None:
             arm, pendulum = card.counts()
             self.motorPosition = arm * TICK
             self.pendulumPosition = pendulum * TICK
 
-        def write_voltage(self, voltage):
+        def write_voltage(self, voltage: float) -> None:
             card.clock.sleep(card.slow)
             card.write(np.clip(voltage, -15, 15))
 
-        def terminate(self):
+        def terminate(self) -> None:
             card.closed = True
 
     names = ("pal", "pal.products", "pal.products.qube")
-    modules = {name: types.ModuleType(name) for name in names}
+    modules: dict[str, Any] = {name: types.ModuleType(name) for name in names}
     modules["pal.products.qube"].QubeServo2 = QubeServo2
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
 
 
-def wait_until(condition, timeout=2.0):
+def wait_until(condition: Callable[[], Any], timeout: float = 2.0) -> bool:
     """True as soon as the condition holds, False after the timeout (wall clock)."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:

@@ -1,5 +1,7 @@
 """Gymnasium environments as plants, and their compiled episodes against the unmodified environments."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ gymnasium = pytest.importorskip("gymnasium")
 BOUNDS = {"Pendulum-v1": 2.0, "MountainCarContinuous-v0": 1.0}
 
 
-def random_agent(env_id, rng, *, strength=0.3):
+def random_agent(env_id: str, rng: np.random.Generator, *, strength: float = 0.3) -> Agent:
     """An untrained network that moves the environment about; MountainCar's inputs are normalised, and clipped."""
     k, n_out = KERNELS[env_id].n_observation, 2 if env_id == "CartPole-v1" else 1
     layers = [(rng.normal(size=(k, 64)), rng.normal(size=64)), (rng.normal(size=(64, 64)) / 8, rng.normal(size=64))]
@@ -21,11 +23,13 @@ def random_agent(env_id, rng, *, strength=0.3):
     if env_id == "CartPole-v1":
         return Agent(layers, output="greedy")
     bound = [BOUNDS[env_id]]
-    norm = {"input_offset": [-0.5, 0.0], "input_scale": [4.0, 60.0], "input_clip": 1.5} if k == 2 else {}
+    norm: dict[str, Any] = (
+        {"input_offset": [-0.5, 0.0], "input_scale": [4.0, 60.0], "input_clip": 1.5} if k == 2 else {}
+    )
     return Agent(layers, output="clip", low=np.negative(bound), high=bound, **norm)
 
 
-def pushing_agent(env_id):
+def pushing_agent(env_id: str) -> Agent:
     """A policy that gets far: MountainCar pushes along its velocity, CartPole against the pole, Pendulum pumps."""
     k = KERNELS[env_id].n_observation
     w1, w2 = np.zeros((k, 64)), np.zeros((64, 64))
@@ -37,7 +41,7 @@ def pushing_agent(env_id):
     return Agent([(w1, np.zeros(64)), (w2, np.zeros(64)), (w3, np.zeros(w3.shape[1]))], **output)
 
 
-def step_by_step(env_id, seed, agent):
+def step_by_step(env_id: str, seed: int, agent: Any) -> tuple[Any, ...]:
     """The unmodified environment, stepped: (observations, actions, terminated, original return)."""
     env = gymnasium.make(env_id)
     observation, _ = env.reset(seed=seed)
@@ -55,7 +59,7 @@ def step_by_step(env_id, seed, agent):
 
 
 @pytest.mark.parametrize("env_id", KERNELS)
-def test_a_compiled_episode_equals_the_unmodified_environment_stepped_from_the_same_seed(env_id):
+def test_a_compiled_episode_equals_the_unmodified_environment_stepped_from_the_same_seed(env_id: Any) -> None:
     rng = np.random.default_rng(0)
     agents = [random_agent(env_id, rng) for _ in range(4)] + [pushing_agent(env_id)]
     for seed, agent in enumerate(agents):
@@ -68,7 +72,7 @@ def test_a_compiled_episode_equals_the_unmodified_environment_stepped_from_the_s
         assert fast.terminated == terminated
 
 
-def test_the_comparison_covers_episodes_that_end_early_and_ones_that_do_not():
+def test_the_comparison_covers_episodes_that_end_early_and_ones_that_do_not() -> None:
     assert episode("MountainCarContinuous-v0", 4, pushing_agent("MountainCarContinuous-v0")).terminated
     assert not episode(
         "MountainCarContinuous-v0", 0, random_agent("MountainCarContinuous-v0", np.random.default_rng(0))
@@ -78,7 +82,7 @@ def test_the_comparison_covers_episodes_that_end_early_and_ones_that_do_not():
 
 
 @pytest.mark.parametrize("env_id", KERNELS)
-def test_start_states_are_those_of_the_environment(env_id):
+def test_start_states_are_those_of_the_environment(env_id: Any) -> None:
     env = gymnasium.make(env_id)
     for seed in (0, 1, 123456789):
         env.reset(seed=seed)
@@ -86,21 +90,21 @@ def test_start_states_are_those_of_the_environment(env_id):
 
 
 @pytest.mark.parametrize("env_id", KERNELS)
-def test_time_limits_are_those_of_the_environments_registration(env_id):
+def test_time_limits_are_those_of_the_environments_registration(env_id: Any) -> None:
     assert KERNELS[env_id].steps == gymnasium.spec(env_id).max_episode_steps
 
 
-def test_mountaincars_rounding_follows_the_installed_numpy():
+def test_mountaincars_rounding_follows_the_installed_numpy() -> None:
     assert ((np.float32(3.0) * 0.1).dtype == np.float32) == SINGLE
 
 
-def test_the_compiled_episode_refuses_a_network_of_another_shape():
+def test_the_compiled_episode_refuses_a_network_of_another_shape() -> None:
     agent = Agent([(np.zeros((3, 1)), [0.0])], output="clip", low=[-2.0], high=[2.0])
     with pytest.raises(InvalidInput, match="two tanh layers"):
         episode("Pendulum-v1", 0, agent)
 
 
-def test_a_plant_resets_from_one_draw_of_the_generator():
+def test_a_plant_resets_from_one_draw_of_the_generator() -> None:
     with GymnasiumPlant("Pendulum-v1") as plant:
         first = plant.reset(np.random.default_rng(3))
         again = plant.reset(np.random.default_rng(3))
@@ -109,7 +113,7 @@ def test_a_plant_resets_from_one_draw_of_the_generator():
     np.testing.assert_array_equal(state, start_state("Pendulum-v1", episode_seed(np.random.default_rng(3))))
 
 
-def test_a_plant_says_what_the_environment_said():
+def test_a_plant_says_what_the_environment_said() -> None:
     with GymnasiumPlant("CartPole-v1") as plant:
         plant.reset(np.random.default_rng(0))
         for _ in range(20):
@@ -123,31 +127,31 @@ def test_a_plant_says_what_the_environment_said():
         assert plant.rate == 50.0
 
 
-def test_discrete_observations_become_one_hot():
+def test_discrete_observations_become_one_hot() -> None:
     with GymnasiumPlant("FrozenLake-v1") as plant:
         observation = plant.reset(np.random.default_rng(0))
         np.testing.assert_array_equal(observation, np.eye(16)[0])
         assert plant.n_action == 4
 
 
-def test_an_unknown_environment_is_refused_by_name():
+def test_an_unknown_environment_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="NoSuchEnv-v0"):
         GymnasiumPlant("NoSuchEnv-v0").connect()
 
 
-def test_observations_that_are_no_vector_are_refused():
+def test_observations_that_are_no_vector_are_refused() -> None:
     with pytest.raises(InvalidInput, match="Tuple"):
         GymnasiumPlant("Blackjack-v1").connect()
 
 
-def test_an_environment_that_raises_is_a_plant_error():
+def test_an_environment_that_raises_is_a_plant_error() -> None:
     with GymnasiumPlant("CartPole-v1") as plant:
         plant.reset(np.random.default_rng(0))
         with pytest.raises(PlantError, match="failed in step"):
             plant.step(np.array([7.0]))
 
 
-def test_stepping_before_connecting_is_a_plant_error_and_closing_twice_is_not():
+def test_stepping_before_connecting_is_a_plant_error_and_closing_twice_is_not() -> None:
     plant = GymnasiumPlant("CartPole-v1")
     with pytest.raises(PlantError, match="not connected"):
         plant.step(np.array([1.0]))

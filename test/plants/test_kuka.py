@@ -1,6 +1,8 @@
 import builtins
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +17,14 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture
-def plant():
+def plant() -> Iterator[Kuka]:
     pytest.importorskip("pybullet")
     with Kuka(START, HOOP) as plant:
         plant.reset(RNG)
         yield plant
 
 
-def still(n=5, **columns):
+def still(n: int = 5, **columns: Any) -> JointTrajectory:
     """A trajectory at rest, with single entries changed: still(velocity=((2, 3), 9.0))."""
     parts = {name: np.zeros((n, 7)) for name in ("position", "velocity", "acceleration")}
     for name, (entry, value) in columns.items():
@@ -37,26 +39,31 @@ def still(n=5, **columns):
     ("quantity", "limit"),
     [("position", np.deg2rad(120.0)), ("velocity", np.deg2rad(98.0))],
 )
-def test_a_violation_names_joint_time_value_and_limit(quantity, limit):
-    assert iiwa_limits.check(still(**{quantity: ((2, 1), -0.999 * limit)})) is None
-    found = iiwa_limits.check(still(**{quantity: ((2, 1), -1.01 * limit)}))
+def test_a_violation_names_joint_time_value_and_limit(quantity: str, limit: Any) -> None:
+    inside: dict[str, Any] = {quantity: ((2, 1), -0.999 * limit)}
+    beyond: dict[str, Any] = {quantity: ((2, 1), -1.01 * limit)}
+    assert iiwa_limits.check(still(**inside)) is None
+    found = iiwa_limits.check(still(**beyond))
+    assert found is not None
     assert (found.quantity, found.joint) == (quantity, "A2")
     assert (found.time, found.value, found.limit) == pytest.approx((2 / 240, -1.01 * limit, limit))
     assert "A2 at 0.008 s" in str(found)
 
 
-def test_a_torque_beyond_the_motor_is_a_violation():
+def test_a_torque_beyond_the_motor_is_a_violation() -> None:
     torque = np.zeros((5, 7))
     torque[4, 6] = 41.0
     found = iiwa_limits.check(still(), torque)
     assert str(found) == "torque of joint A7 at 0.017 s is 41.0 Nm, beyond the iiwa 7's limit of 40 Nm"
 
 
-def test_nan_in_a_trajectory_is_a_violation():
-    assert iiwa_limits.check(still(position=((1, 0), np.nan))).joint == "A1"
+def test_nan_in_a_trajectory_is_a_violation() -> None:
+    found = iiwa_limits.check(still(position=((1, 0), np.nan)))
+    assert found is not None
+    assert found.joint == "A1"
 
 
-def test_usage_is_the_share_of_each_limit():
+def test_usage_is_the_share_of_each_limit() -> None:
     shares = iiwa_limits.usage(still(velocity=((1, 5), np.deg2rad(-90.0))))
     assert shares["velocity"][5] == pytest.approx(0.5)
     assert shares["velocity"].sum() == pytest.approx(0.5)
@@ -65,10 +72,10 @@ def test_usage_is_the_share_of_each_limit():
 # -- plant ----------------------------------------------------------------------------------------
 
 
-def test_missing_pybullet_says_what_to_install(monkeypatch):
+def test_missing_pybullet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name, *args, **kwargs):
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
         if name.startswith("pybullet"):
             raise ImportError(f"No module named {name!r}")
         return real(name, *args, **kwargs)
@@ -79,7 +86,7 @@ def test_missing_pybullet_says_what_to_install(monkeypatch):
         Kuka(START, HOOP).connect()
 
 
-def test_the_arm_follows_a_trajectory_within_millimetres(plant):
+def test_the_arm_follows_a_trajectory_within_millimetres(plant: Kuka) -> None:
     dmp = DMP(START, duration=1.3)
     dmp.set_weights(np.concatenate([np.zeros(105), START + 0.3]))
     trajectory = dmp.rollout()
@@ -89,7 +96,7 @@ def test_the_arm_follows_a_trajectory_within_millimetres(plant):
     np.testing.assert_allclose(observation[:7], q, atol=2e-3)
 
 
-def test_the_ball_stays_in_the_hand_until_released_and_then_falls_freely(plant):
+def test_the_ball_stays_in_the_hand_until_released_and_then_falls_freely(plant: Kuka) -> None:
     hold = np.concatenate([START, np.zeros(7)])
     held = [plant.step(hold)[14:] for _ in range(60)]
     assert plant.holding
@@ -100,7 +107,7 @@ def test_the_ball_stays_in_the_hand_until_released_and_then_falls_freely(plant):
     assert held[-1][2] - fall[-1] == pytest.approx(0.5 * 9.81 * 0.2**2, abs=0.01)
 
 
-def test_the_release_time_is_continuous_across_a_step(plant):
+def test_the_release_time_is_continuous_across_a_step(plant: Kuka) -> None:
     """Released a whole period late equals released one step earlier, up to the integrator's own error."""
     dmp = DMP(START, duration=1.3)
     dmp.set_weights(np.concatenate([np.zeros(105), START + 0.5]))
@@ -117,7 +124,7 @@ def test_the_release_time_is_continuous_across_a_step(plant):
     assert np.linalg.norm(ends[0] - ends[1]) < 0.15 * np.linalg.norm(ends[0] - ends[2])
 
 
-def drop(plant, offset, steps=200):
+def drop(plant: Kuka, offset: Any, steps: int = 200) -> tuple[Any, ...]:
     """Let the ball fall from 0.3 m above the hoop's centre + offset; returns its path."""
     plant.release()
     start = np.add(HOOP, [*offset, 0.3]).tolist()
@@ -132,7 +139,7 @@ def drop(plant, offset, steps=200):
     return np.array(path), contact
 
 
-def test_a_ball_over_the_centre_falls_through_without_touching(plant):
+def test_a_ball_over_the_centre_falls_through_without_touching(plant: Kuka) -> None:
     path, contact = drop(plant, (0.0, 0.0))
     assert not contact
     assert path[-1, 2] < HOOP[2] - 0.3
@@ -140,14 +147,14 @@ def test_a_ball_over_the_centre_falls_through_without_touching(plant):
 
 
 @pytest.mark.parametrize("angle", np.arange(8) * np.pi / 4)
-def test_a_ball_on_the_rim_bounces_wherever_it_hits(plant, angle):
+def test_a_ball_on_the_rim_bounces_wherever_it_hits(plant: Kuka, angle: Any) -> None:
     path, contact = drop(plant, (RIM_RADIUS * np.cos(angle), RIM_RADIUS * np.sin(angle)))
     assert contact
     first = np.argmax(path[:, 2] < HOOP[2] + BALL_RADIUS + 0.03)
     assert (np.diff(path[first:, 2]) > 0).any()  # it went up again
 
 
-def test_the_board_is_solid(plant):
+def test_the_board_is_solid(plant: Kuka) -> None:
     plant.release()
     p = plant._p
     p.resetBasePositionAndOrientation(plant.ball, (HOOP[0], HOOP[1], HOOP[2] + 0.15), (0, 0, 0, 1), plant.client)
@@ -157,7 +164,7 @@ def test_the_board_is_solid(plant):
     assert path[-1, 0] < path[:, 0].max() - 0.05
 
 
-def test_torque_of_the_outstretched_arm_is_its_weight(plant):
+def test_torque_of_the_outstretched_arm_is_its_weight(plant: Kuka) -> None:
     """Horizontal arm: A2 carries every link's weight at its centre of mass."""
     out = still(1)
     out.position[0, 1] = np.pi / 2
@@ -170,7 +177,7 @@ def test_torque_of_the_outstretched_arm_is_its_weight(plant):
     assert abs(plant.torque(out)[0, 1]) == pytest.approx(weight_moment, rel=1e-3)
 
 
-def test_stop_holds_the_pose_and_may_be_called_twice(plant):
+def test_stop_holds_the_pose_and_may_be_called_twice(plant: Kuka) -> None:
     moving = np.concatenate([START, np.full(7, 0.5)])
     for i in range(30):
         moving[:7] = START + 0.5 * i / 240.0
@@ -183,16 +190,16 @@ def test_stop_holds_the_pose_and_may_be_called_twice(plant):
     np.testing.assert_allclose(plant.observe()[:7], before, atol=0.01)
 
 
-def test_clients_are_closed_on_every_exit():
+def test_clients_are_closed_on_every_exit() -> None:
     pybullet = pytest.importorskip("pybullet")
 
-    def open_clients():
+    def open_clients() -> list[Any]:
         return [c for c in range(20) if pybullet.isConnected(c)]
 
     before = open_clients()
     plant = Kuka(START, HOOP)
 
-    def leave_by_an_error():
+    def leave_by_an_error() -> None:
         with plant:
             assert len(open_clients()) == len(before) + 1
             raise RuntimeError("boom")
@@ -210,7 +217,7 @@ def test_clients_are_closed_on_every_exit():
         plant.observe()
 
 
-def test_a_failed_build_leaves_no_client(monkeypatch):
+def test_a_failed_build_leaves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     pybullet = pytest.importorskip("pybullet")
     before = [c for c in range(20) if pybullet.isConnected(c)]
     monkeypatch.setattr(Kuka, "_build", lambda self, data: 1 / 0)
@@ -219,7 +226,7 @@ def test_a_failed_build_leaves_no_client(monkeypatch):
     assert [c for c in range(20) if pybullet.isConnected(c)] == before
 
 
-def test_two_plants_in_one_process_do_not_disturb_each_other(plant):
+def test_two_plants_in_one_process_do_not_disturb_each_other(plant: Kuka) -> None:
     hold = np.concatenate([START, np.zeros(7)])
     alone = [plant.step(hold) for _ in range(20)]
     plant.reset(RNG)
@@ -232,14 +239,14 @@ def test_two_plants_in_one_process_do_not_disturb_each_other(plant):
     np.testing.assert_array_equal(alone, together)
 
 
-def test_an_action_that_is_no_vector_of_14_numbers_is_refused(plant):
+def test_an_action_that_is_no_vector_of_14_numbers_is_refused(plant: Kuka) -> None:
     with pytest.raises(InvalidInput, match="action"):
         plant.step(np.zeros(7))
     with pytest.raises(InvalidInput, match=r"action\[0\]"):
         plant.step(np.full(14, np.nan))
 
 
-def test_a_picture_shows_ball_and_rim(plant):
+def test_a_picture_shows_ball_and_rim(plant: Kuka) -> None:
     image = plant.image(160, 120).astype(int)
     assert image.shape == (120, 160, 3)
     red = (image[..., 0] > 100) & (image[..., 1] < 60) & (image[..., 2] < 60)
@@ -249,6 +256,6 @@ def test_a_picture_shows_ball_and_rim(plant):
     assert r > g > b  # orange where the ball should be
 
 
-def test_importing_the_plant_does_not_import_pybullet():
+def test_importing_the_plant_does_not_import_pybullet() -> None:
     code = "import sys, crbo_ros.tasks.basketball as b; b.Basketball(); sys.exit('pybullet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

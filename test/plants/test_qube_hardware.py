@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ from crbo_ros.registry import make_task
 RNG = np.random.default_rng(0)
 
 
-def patient(card):
+def patient(card: Any) -> dict[str, Any]:
     """Options: fake time, and a timeout (on the wall clock) that a busy machine does not reach."""
     return {"clock": card.clock, "sleep": card.clock.sleep, "step_timeout": 10.0}
 
 
-def connect(monkeypatch, driver, card=None, **options):
+def connect(monkeypatch: pytest.MonkeyPatch, driver: Any, card: Any = None, **options: Any) -> tuple[Any, ...]:
     """A plant on a fake card, and the card."""
     card = card or FakeCard()
     {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
@@ -33,13 +34,15 @@ def connect(monkeypatch, driver, card=None, **options):
     return QubeHardware(driver, **options), card
 
 
-def drive(plant, voltage, steps):
+def drive(plant: Any, voltage: float, steps: int) -> None:
     for _ in range(steps):
         plant.step(np.array([voltage]))
 
 
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_the_pendulum_is_swung_up_and_held_in_the_start_set_before_an_episode(monkeypatch, driver):
+def test_the_pendulum_is_swung_up_and_held_in_the_start_set_before_an_episode(
+    monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
     plant, card = connect(monkeypatch, driver)
     with plant:
         observation = plant.reset(RNG)
@@ -52,7 +55,7 @@ def test_the_pendulum_is_swung_up_and_held_in_the_start_set_before_an_episode(mo
 
 
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_the_operator_may_lift_the_pendulum_instead(monkeypatch, driver):
+def test_the_operator_may_lift_the_pendulum_instead(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
     plant, card = connect(monkeypatch, driver, start="lift")
     card.lift_at = card.clock.now + 10.0
     with plant:
@@ -62,7 +65,7 @@ def test_the_operator_may_lift_the_pendulum_instead(monkeypatch, driver):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch, driver):
+def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
     card = FakeCard()
     {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
     options = patient(card)
@@ -77,14 +80,14 @@ def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch, driver):
     assert card.voltages[-1] == 0.0
 
 
-def test_voltages_are_clipped_to_the_limit(monkeypatch):
+def test_voltages_are_clipped_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "gym_brt")
     with plant:
         plant.step(np.array([100.0]))
         assert card.voltages[-1] == 3.0
 
 
-def test_a_voltage_that_is_not_finite_is_refused_and_zero_applied(monkeypatch):
+def test_a_voltage_that_is_not_finite_is_refused_and_zero_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "pal")
     with plant:
         plant.step(np.array([1.0]))
@@ -93,13 +96,13 @@ def test_a_voltage_that_is_not_finite_is_refused_and_zero_applied(monkeypatch):
         assert card.voltages[-1] == 0.0
 
 
-def test_a_driver_that_raises_in_mid_episode_fails_the_episode_with_zero_volts(monkeypatch):
+def test_a_driver_that_raises_in_mid_episode_fails_the_episode_with_zero_volts(monkeypatch: pytest.MonkeyPatch) -> None:
     card = FakeCard()
     install_gym_brt(monkeypatch, card)
     options = patient(card)
     with make_task("furuta", plant="qube_hardware", plant_options=options) as task:
 
-        def unplug(time, observation, action):
+        def unplug(time: Any, observation: Any, action: Any) -> None:
             card.fail_at = len(card.voltages) if time == 1.0 else None
 
         outcome = task.rollout(task.theta_0, RNG, watch=unplug)
@@ -111,7 +114,9 @@ def test_a_driver_that_raises_in_mid_episode_fails_the_episode_with_zero_volts(m
 
 
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_a_driver_that_hangs_in_reset_is_given_up_on_and_its_card_closed(monkeypatch, driver, caplog):
+def test_a_driver_that_hangs_in_reset_is_given_up_on_and_its_card_closed(
+    monkeypatch: pytest.MonkeyPatch, driver: str, caplog: pytest.LogCaptureFixture
+) -> None:
     plant, card = connect(monkeypatch, driver, step_timeout=0.2, open_timeout=2.0)
     with plant:
         card.hang_at = len(card.voltages) + 10
@@ -123,7 +128,7 @@ def test_a_driver_that_hangs_in_reset_is_given_up_on_and_its_card_closed(monkeyp
         card.release()
 
 
-def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monkeypatch):
+def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "pal", start="lift", reset_timeout=5.0)  # and nobody lifts
     with plant:
         with pytest.raises(PlantError, match=r"not ready within 5 s \(last phase: lift\)"):
@@ -131,13 +136,13 @@ def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monke
         assert card.voltages[-1] == 0.0
 
 
-def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch):
+def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch: pytest.MonkeyPatch) -> None:
     card = FakeCard()
     install_gym_brt(monkeypatch, card)
     options = patient(card)
     seen = []
 
-    def watch(time, observation, action):
+    def watch(time: Any, observation: Any, action: Any) -> str | None:
         seen.append(time)
         return "operator" if len(seen) == 100 else None
 
@@ -149,7 +154,7 @@ def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch):
     assert set(seen) == {-1.0}
 
 
-def test_wrong_signs_are_found_before_the_swing_up(monkeypatch):
+def test_wrong_signs_are_found_before_the_swing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "pal")
     card.arm_sign = 1.0
     with plant:
@@ -159,7 +164,7 @@ def test_wrong_signs_are_found_before_the_swing_up(monkeypatch):
         assert max(map(abs, card.voltages)) <= 3.0
 
 
-def test_frozen_encoders_end_the_episode(monkeypatch):
+def test_frozen_encoders_end_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "gym_brt")
     with plant:
         plant.step(np.zeros(1))
@@ -170,7 +175,7 @@ def test_frozen_encoders_end_the_episode(monkeypatch):
 
 
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_too_many_deadline_misses_end_the_episode(monkeypatch, driver):
+def test_too_many_deadline_misses_end_the_episode(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
     card = FakeCard()
     {"gym_brt": install_gym_brt, "pal": install_pal}[driver](monkeypatch, card)
     plant = QubeHardware(driver, **patient(card))
@@ -183,7 +188,7 @@ def test_too_many_deadline_misses_end_the_episode(monkeypatch, driver):
         assert card.voltages[-1] == 0.0
 
 
-def test_an_error_inside_the_with_block_ends_in_zero_volts(monkeypatch):
+def test_an_error_inside_the_with_block_ends_in_zero_volts(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "gym_brt")
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
         with plant:
@@ -194,27 +199,27 @@ def test_an_error_inside_the_with_block_ends_in_zero_volts(monkeypatch):
 
 
 @pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_without_the_package_the_error_says_what_to_install(monkeypatch, driver):
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
     for name in ("gym_brt", "gym_brt.quanser", "pal", "pal.products", "pal.products.qube"):
         monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
     with pytest.raises(MissingDependency, match="gym-brt" if driver == "gym_brt" else "Quanser's Python packages"):
         QubeHardware(driver).connect()
 
 
-def test_a_card_that_pal_could_not_open_is_an_error(monkeypatch):
+def test_a_card_that_pal_could_not_open_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     install_pal(monkeypatch, FakeCard(), valid=False)
     with pytest.raises(PlantError, match="plugged in"):
         QubeHardware("pal").connect()
 
 
-def test_unknown_drivers_and_start_modes_are_refused():
+def test_unknown_drivers_and_start_modes_are_refused() -> None:
     with pytest.raises(UnknownName, match="gym_brt, pal"):
         QubeHardware("usb")
     with pytest.raises(InvalidInput, match="swing_up, lift"):
         QubeHardware(start="throw")
 
 
-def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch):
+def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     install_gym_brt(monkeypatch, FakeCard())
     with make_task("furuta", plant="gym_brt_sim") as task:
         first, second = (task.rollout(task.theta_0, np.random.default_rng(3)) for _ in range(2))
@@ -224,7 +229,7 @@ def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_mid_episode_ends_in_zero_volts(number, tmp_path):
+def test_a_signal_in_mid_episode_ends_in_zero_volts(number: Any, tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import signal, sys
         signal.signal(signal.SIGINT, signal.default_int_handler)  # (ignored in a background job)
@@ -246,6 +251,7 @@ def test_a_signal_in_mid_episode_ends_in_zero_volts(number, tmp_path):
                 print("last", card.voltages[-2:], card.closed, flush=True)
     """)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+    assert process.stdout is not None
     assert process.stdout.readline().strip() == "moving"
     process.send_signal(number)
     out, _ = process.communicate(timeout=20)

@@ -1,6 +1,7 @@
 """The simulated Qube against facts that do not come from its own code."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +14,18 @@ from crbo_ros.plants.qube.simulation import QubeSim
 SWINGING = np.array([0.3, 2.0, 1.0, -3.0])
 
 
-def frictionless():
+def frictionless() -> Any:
     """Nothing that takes energy out or brings it in: motor off, no friction (back-EMF is a brake too)."""
     return nominal()._replace(Dr=0.0, Dp=0.0, kt=0.0, km=0.0)
 
 
-def simulate(x, p, seconds, substeps_per_second, voltage=0.0):
+def simulate(x: Any, p: Any, seconds: float, substeps_per_second: Any, voltage: float = 0.0) -> Any:
     x = np.array(x, dtype=float)
     qube_integrate(x, voltage, p, seconds, int(seconds * substeps_per_second))
     return x
 
 
-def test_energy_is_conserved_with_friction_and_motor_off():
+def test_energy_is_conserved_with_friction_and_motor_off() -> None:
     p = frictionless()
     before = energy(SWINGING, p)
     for seconds in (0.5, 1.0, 5.0):
@@ -32,19 +33,19 @@ def test_energy_is_conserved_with_friction_and_motor_off():
         assert after == pytest.approx(before, abs=1e-9 * abs(before) + 1e-12)
 
 
-def test_energy_is_conserved_with_the_cables_spring():
+def test_energy_is_conserved_with_the_cables_spring() -> None:
     p = frictionless()._replace(cable_stiffness=5e-3, cable_bias=1e-3)
     assert energy(simulate(SWINGING, p, 2.0, 2000), p) == pytest.approx(energy(SWINGING, p), rel=1e-8)
 
 
 @pytest.mark.parametrize("change", [{"Dr": 2.7e-4}, {"Dp": 5e-5}, {"kt": 0.042, "km": 0.042}, {"arm_coulomb": 1e-3}])
-def test_each_kind_of_damping_takes_energy_out(change):
+def test_each_kind_of_damping_takes_energy_out(change: dict[str, Any]) -> None:
     p = frictionless()._replace(**change)
     energies = [energy(simulate(SWINGING, p, seconds, 2000), p) for seconds in (0.0, 0.5, 1.0, 2.0)]
     assert np.all(np.diff(energies) < 0.0)
 
 
-def test_the_linearisation_at_the_upright_has_quansers_published_entries():
+def test_the_linearisation_at_the_upright_has_quansers_published_entries() -> None:
     a, b = linearise(nominal())
     assert a[2, 1] == pytest.approx(149.2751, abs=1e-4)
     assert a[3, 1] == pytest.approx(261.6091, abs=1e-4)
@@ -52,11 +53,11 @@ def test_the_linearisation_at_the_upright_has_quansers_published_entries():
     assert abs(b[3, 0]) == pytest.approx(49.1493, abs=1e-4)
 
 
-def test_a_positive_voltage_pushes_the_arm_to_negative_angles():
+def test_a_positive_voltage_pushes_the_arm_to_negative_angles() -> None:
     assert qube_acceleration(0.0, 0.0, 0.0, 0.0, 1.0, nominal())[0] < 0.0
 
 
-def test_the_back_emf_brakes():
+def test_the_back_emf_brakes() -> None:
     """gym-brt's simulator gives -6.0 rad/s^2 here; the physics is -47.7."""
     p = nominal()
     braked, _ = qube_acceleration(0.0, 0.0, 10.0, 0.0, 0.0, p)
@@ -66,7 +67,7 @@ def test_the_back_emf_brakes():
 
 
 @pytest.mark.parametrize("parameters", [nominal(), stand_in()])
-def test_hanging_is_stable_and_upright_is_not(parameters):
+def test_hanging_is_stable_and_upright_is_not(parameters: Any) -> None:
     p = parameters._replace(arm_coulomb=0.0, pendulum_coulomb=0.0, cable_bias=0.0)  # the linear part
     hanging = np.linalg.eigvals(linearise(p, math.pi)[0])
     upright = np.linalg.eigvals(linearise(p, 0.0)[0])
@@ -76,7 +77,7 @@ def test_hanging_is_stable_and_upright_is_not(parameters):
     assert abs(x[1] - math.pi) < 0.01
 
 
-def test_the_small_swing_has_the_textbook_period():
+def test_the_small_swing_has_the_textbook_period() -> None:
     """With the arm held by a huge inertia: a rod about its end, T = 2 pi sqrt(2 Lp / (3 g))."""
     p = frictionless()._replace(Jr=1e3)
     period = 2.0 * math.pi * math.sqrt(2.0 * p.Lp / (3.0 * p.g))
@@ -86,7 +87,7 @@ def test_the_small_swing_has_the_textbook_period():
     assert half[1] - math.pi == pytest.approx(1e-3, rel=1e-4)
 
 
-def test_halving_the_step_converges_with_fourth_order():
+def test_halving_the_step_converges_with_fourth_order() -> None:
     p = nominal()
     exact = simulate(SWINGING, p, 1.0, 16000)
     errors = [np.linalg.norm(simulate(SWINGING, p, 1.0, n) - exact) for n in (250, 500, 1000)]
@@ -95,7 +96,7 @@ def test_halving_the_step_converges_with_fourth_order():
 
 
 @pytest.mark.parametrize("parameters", ["nominal", "stand_in"])
-def test_the_integrators_error_over_a_balanced_episode_is_far_below_an_encoder_tick(parameters):
+def test_the_integrators_error_over_a_balanced_episode_is_far_below_an_encoder_tick(parameters: str) -> None:
     """Two substeps against sixteen, in closed loop, while nothing chaotic happens."""
     ends = []
     for substeps in (2.0, 16.0):
@@ -115,7 +116,7 @@ def test_the_integrators_error_over_a_balanced_episode_is_far_below_an_encoder_t
     np.testing.assert_allclose(ends[0], ends[1], atol=2e-5)
 
 
-def test_angles_are_whole_encoder_ticks_on_the_stand_in():
+def test_angles_are_whole_encoder_ticks_on_the_stand_in() -> None:
     plant = QubeSim("stand_in")
     observation = plant.reset(np.random.default_rng(0))
     for _ in range(50):
@@ -124,7 +125,7 @@ def test_angles_are_whole_encoder_ticks_on_the_stand_in():
         observation = plant.step(np.array([1.0]))
 
 
-def test_the_velocity_filter_follows_a_ramp_and_starts_at_rest():
+def test_the_velocity_filter_follows_a_ramp_and_starts_at_rest() -> None:
     plant = QubeSim(nominal()._replace(filter_bandwidth=50.0, g=0.0, Dr=0.0, km=0.0, kt=0.0))
     assert plant.reset_to(np.array([0.5, 0.1, 2.0, 0.0]))[2] == pytest.approx(0.0, abs=1e-12)
     for _ in range(100):
@@ -132,7 +133,7 @@ def test_the_velocity_filter_follows_a_ramp_and_starts_at_rest():
     assert observation[2] == pytest.approx(plant.state[2], rel=5e-3)  # it lags 20 ms behind
 
 
-def test_latency_shows_the_state_from_before_the_voltage():
+def test_latency_shows_the_state_from_before_the_voltage() -> None:
     plants = [QubeSim(nominal()._replace(latency=latency)) for latency in (0.0, 1.0)]
     start = np.array([0.1, 0.02, 0.0, 0.0])
     for plant in plants:
@@ -143,8 +144,8 @@ def test_latency_shows_the_state_from_before_the_voltage():
     np.testing.assert_array_equal(late[1], direct[0])
 
 
-def test_voltages_inside_the_dead_band_do_nothing_and_beyond_the_limit_are_clipped():
-    def move(voltage, **changes):
+def test_voltages_inside_the_dead_band_do_nothing_and_beyond_the_limit_are_clipped() -> None:
+    def move(voltage: float, **changes: Any) -> Any:
         plant = QubeSim(nominal()._replace(**changes))
         plant.reset_to(np.zeros(4))
         plant.step(np.array([voltage]))
@@ -156,8 +157,8 @@ def test_voltages_inside_the_dead_band_do_nothing_and_beyond_the_limit_are_clipp
     np.testing.assert_array_equal(move(-50.0), move(-3.0))
 
 
-def test_the_same_seed_gives_the_same_bits():
-    def run(seed):
+def test_the_same_seed_gives_the_same_bits() -> None:
+    def run(seed: int) -> Any:
         plant = QubeSim("stand_in")
         observation = plant.reset(np.random.default_rng(seed))
         return np.array([observation := plant.step(observation[1:2] * 30.0) for _ in range(100)])
@@ -166,7 +167,7 @@ def test_the_same_seed_gives_the_same_bits():
     assert not np.array_equal(run(5), run(6))
 
 
-def test_misuse_is_refused():
+def test_misuse_is_refused() -> None:
     with pytest.raises(UnknownName, match="nominal, stand_in"):
         QubeSim("heavy")
     with pytest.raises(PlantError, match="reset"):

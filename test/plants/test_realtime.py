@@ -12,7 +12,7 @@ from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.plants.realtime import Paced, Pacer, Worker
 
 
-def test_a_late_step_does_not_shift_the_deadlines_after_it():
+def test_a_late_step_does_not_shift_the_deadlines_after_it() -> None:
     clock = FakeClock()
     pacer = Pacer(100.0, clock=clock, sleep=clock.sleep)
     for k in range(1, 11):
@@ -24,7 +24,7 @@ def test_a_late_step_does_not_shift_the_deadlines_after_it():
     assert pacer.statistics()["lateness_max_ms"] == pytest.approx(3.0, abs=1e-6)
 
 
-def test_after_a_long_gap_the_grid_starts_anew():
+def test_after_a_long_gap_the_grid_starts_anew() -> None:
     clock = FakeClock()
     pacer = Pacer(100.0, clock=clock, sleep=clock.sleep)
     clock.now += 0.5
@@ -35,7 +35,7 @@ def test_after_a_long_gap_the_grid_starts_anew():
     assert pacer.statistics()["deadline_misses"] == 1.0
 
 
-def test_a_gap_beyond_the_limit_is_an_error():
+def test_a_gap_beyond_the_limit_is_an_error() -> None:
     clock = FakeClock()
     pacer = Pacer(100.0, max_gap=0.1, clock=clock, sleep=clock.sleep)
     clock.now += 0.2
@@ -43,7 +43,7 @@ def test_a_gap_beyond_the_limit_is_an_error():
         pacer.wait()
 
 
-def test_misses_are_forgiven_after_a_second():
+def test_misses_are_forgiven_after_a_second() -> None:
     clock = FakeClock()
     pacer = Pacer(100.0, max_misses=3, clock=clock, sleep=clock.sleep)
     for _ in range(20):
@@ -54,7 +54,7 @@ def test_misses_are_forgiven_after_a_second():
     assert pacer.misses == 20
 
 
-def test_a_paced_simulation_keeps_to_the_wall_clock():
+def test_a_paced_simulation_keeps_to_the_wall_clock() -> None:
     plant = Paced(QubeSim("nominal"))
     with plant:
         plant.reset(np.random.default_rng(0))
@@ -66,7 +66,7 @@ def test_a_paced_simulation_keeps_to_the_wall_clock():
     assert "jitter_ms" in plant.statistics()
 
 
-def test_a_call_that_hangs_is_given_up_on_and_the_worker_refuses_more():
+def test_a_call_that_hangs_is_given_up_on_and_the_worker_refuses_more() -> None:
     worker, never = Worker("test"), threading.Event()
     assert worker.call(lambda: 5, 1.0, "five") == 5
     with pytest.raises(PlantError, match=r"opening: no answer from the driver within 0\.02 s"):
@@ -76,7 +76,7 @@ def test_a_call_that_hangs_is_given_up_on_and_the_worker_refuses_more():
     never.set()
 
 
-def test_an_error_in_the_worker_reaches_the_caller_with_its_cause():
+def test_an_error_in_the_worker_reaches_the_caller_with_its_cause() -> None:
     worker = Worker("test")
     with pytest.raises(PlantError, match="reading: ZeroDivisionError") as caught:
         worker.call(lambda: 1 / 0, 1.0, "reading")

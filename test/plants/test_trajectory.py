@@ -1,5 +1,8 @@
 """Limits, braking and the straight movement of an arm behind ros2_control. No ROS."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,15 +11,15 @@ from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP, JointTrajectory
 from crbo_ros.registry import make_task
 
-LIMITS = ArmLimits(("a", "b"), [-1.0, 0.0], [1.0, 2.0], [2.0, 3.0], [20.0, 20.0])
+LIMITS = ArmLimits(("a", "b"), *np.array([[-1.0, 0.0], [1.0, 2.0], [2.0, 3.0], [20.0, 20.0]]))
 
 
-def still(position, n=5):
+def still(position: Any, n: int = 5) -> JointTrajectory:
     q = np.tile(np.asarray(position, float), (n, 1))
     return JointTrajectory(np.arange(n) / 10.0, q, 0.0 * q, 0.0 * q)
 
 
-def test_a_straight_movement_starts_and_ends_at_rest_and_its_derivatives_agree():
+def test_a_straight_movement_starts_and_ends_at_rest_and_its_derivatives_agree() -> None:
     line = minimum_jerk([0.0, 1.0], [0.5, -1.0], 2.0, rate=500.0)
     np.testing.assert_allclose(line.position[[0, -1]], [[0.0, 1.0], [0.5, -1.0]])
     np.testing.assert_allclose(line.velocity[[0, -1]], 0.0, atol=1e-12)
@@ -33,25 +36,25 @@ def test_a_straight_movement_starts_and_ends_at_rest_and_its_derivatives_agree()
         ([np.nan, 1.0], "position of joint a"),
     ],
 )
-def test_a_position_beyond_a_limit_is_named_with_joint_moment_and_limit(position, words):
+def test_a_position_beyond_a_limit_is_named_with_joint_moment_and_limit(position: list[Any], words: str) -> None:
     assert LIMITS.violation(still(position)).startswith(words)
 
 
-def test_limits_themselves_are_allowed():
+def test_limits_themselves_are_allowed() -> None:
     assert LIMITS.violation(still([1.0, 2.0])) == ""
     assert LIMITS.violation(still([-1.0, 0.0])) == ""
 
 
-def test_velocity_and_acceleration_are_checked():
+def test_velocity_and_acceleration_are_checked() -> None:
     fast = minimum_jerk([0.0, 0.0], [0.0, 1.9], 0.8)
     assert "velocity of joint b" in LIMITS.violation(fast)
     hasty = minimum_jerk([0.0, 0.0], [0.9, 0.0], 0.45)
-    wide = ArmLimits(("a", "b"), [-9, -9], [9, 9], [9, 9], [20.0, 20.0])
+    wide = ArmLimits(("a", "b"), *np.array([[-9, -9], [9, 9], [9, 9], [20.0, 20.0]]))
     assert "acceleration of joint a" in wide.violation(hasty)
-    assert ArmLimits(("a", "b"), [-9, -9], [9, 9], [9, 9]).violation(hasty) == ""
+    assert ArmLimits(("a", "b"), *np.array([[-9, -9], [9, 9], [9, 9]])).violation(hasty) == ""
 
 
-def test_a_movement_that_ends_moving_is_braked_to_rest():
+def test_a_movement_that_ends_moving_is_braked_to_rest() -> None:
     dmp = DMP([0.0, 0.0], n_bases=5, duration=1.0, rate=100.0)
     theta = np.concatenate([np.full(10, 800.0), [0.5, -0.5]])
     moving = dmp.rollout(theta)
@@ -65,7 +68,7 @@ def test_a_movement_that_ends_moving_is_braked_to_rest():
     assert to_rest(line) is line
 
 
-def test_a_movement_that_is_too_fast_is_slowed_down_to_the_limit_but_no_more_than_allowed():
+def test_a_movement_that_is_too_fast_is_slowed_down_to_the_limit_but_no_more_than_allowed() -> None:
     hasty = minimum_jerk([0.0, 0.0], [0.9, 0.0], 0.3)
     assert "velocity" in LIMITS.violation(hasty)
     slow = slowed(hasty, LIMITS, 3.0)
@@ -82,12 +85,12 @@ def test_a_movement_that_is_too_fast_is_slowed_down_to_the_limit_but_no_more_tha
     "limits",
     [((), [], [], []), (("a", "a"), [0, 0], [1, 1], [1, 1]), (("a",), [1], [0], [1]), (("a",), [0, 0], [1], [1])],
 )
-def test_limits_that_make_no_sense_are_refused(limits):
+def test_limits_that_make_no_sense_are_refused(limits: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidInput):
         ArmLimits(*limits)
 
 
-def test_the_arms_file_is_checked_with_line_and_field(tmp_path):
+def test_the_arms_file_is_checked_with_line_and_field(tmp_path: Path) -> None:
     from pathlib import Path
 
     text = (Path(__file__).parents[2] / "examples" / "arm.yaml").read_text()

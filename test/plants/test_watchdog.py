@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ time.sleep(60)
 
 
 @pytest.fixture
-def target(tmp_path, monkeypatch):
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "guardian_job.py").write_text(
         "from pathlib import Path\n"
         "class Write:\n"
@@ -39,15 +41,16 @@ def target(tmp_path, monkeypatch):
     lock_path(name).unlink(missing_ok=True)
 
 
-def parent(target, path, then=""):
+def parent(target: Any, path: Path, then: str = "") -> tuple[Any, ...]:
     code = PARENT.format(target=target, path=str(path), then=then)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     words = process.stdout.readline().split()
     assert words[:2] == ["on", "guard"]
     return process, int(words[2])
 
 
-def gone(pid, timeout=10.0):
+def gone(pid: Any, timeout: float = 10.0) -> bool:
     """Whether a process that is not our child ends in time."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -61,7 +64,7 @@ def gone(pid, timeout=10.0):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_acts_when_its_parent_is_killed(target, tmp_path, number):
+def test_it_acts_when_its_parent_is_killed(target: str, tmp_path: Path, number: Any) -> None:
     process, guardian = parent(target, tmp_path / "file")
     process.send_signal(number)
     process.wait()
@@ -70,7 +73,7 @@ def test_it_acts_when_its_parent_is_killed(target, tmp_path, number):
     assert (tmp_path / "file").read_text() == "acted"
 
 
-def test_it_does_nothing_when_it_is_dismissed(target, tmp_path):
+def test_it_does_nothing_when_it_is_dismissed(target: str, tmp_path: Path) -> None:
     process, guardian = parent(target, tmp_path / "file", then="guardian.dismiss()")
     assert gone(guardian)
     process.kill()
@@ -79,7 +82,7 @@ def test_it_does_nothing_when_it_is_dismissed(target, tmp_path):
     assert not (tmp_path / "file").exists()
 
 
-def test_signals_to_the_guardian_itself_do_not_end_it(target, tmp_path):
+def test_signals_to_the_guardian_itself_do_not_end_it(target: str, tmp_path: Path) -> None:
     process, guardian = parent(target, tmp_path / "file")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(guardian, number)
@@ -91,7 +94,7 @@ def test_signals_to_the_guardian_itself_do_not_end_it(target, tmp_path):
     assert (tmp_path / "file").exists()
 
 
-def test_one_target_has_one_guardian_at_a_time(target, tmp_path):
+def test_one_target_has_one_guardian_at_a_time(target: str, tmp_path: Path) -> None:
     process, _ = parent(target, tmp_path / "file")
     second = Watchdog(target, "guardian_job:Write", {"path": str(tmp_path / "second")})
     with pytest.raises(PlantError, match=f"process {process.pid} on this machine is at work on the same target"):

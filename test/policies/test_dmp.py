@@ -1,3 +1,7 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -8,14 +12,14 @@ from crbo_ros.policies.dmp import DMP, Dynamics, basis
 FILTERED = Dynamics(alpha_g=4.0, phase_end=0.1, amplitude=0.25)
 
 
-def random_dmp(seed=0, joints=7, duration=1.3, **options):
+def random_dmp(seed: int = 0, joints: int = 7, duration: float = 1.3, **options: Any) -> DMP:
     rng = np.random.default_rng(seed)
     dmp = DMP(rng.uniform(-1, 1, joints), duration=duration, **options)
     dmp.set_weights(np.concatenate([rng.uniform(-200, 200, joints * dmp.n_bases), rng.uniform(-1, 1, joints)]))
     return dmp
 
 
-def smooth_demonstration(joints=7, duration=2.0, samples=300):
+def smooth_demonstration(joints: int = 7, duration: float = 2.0, samples: int = 300) -> tuple[Any, ...]:
     t = np.linspace(0.0, duration, samples)
     s = t / duration
     blend = 10 * s**3 - 15 * s**4 + 6 * s**5  # at rest at both ends
@@ -24,10 +28,10 @@ def smooth_demonstration(joints=7, duration=2.0, samples=300):
 
 
 @pytest.mark.parametrize(("duration", "dynamics"), [(0.5, Dynamics()), (2.7, FILTERED)])
-def test_rollout_equals_direct_integration_of_the_ode(duration, dynamics):
+def test_rollout_equals_direct_integration_of_the_ode(duration: float, dynamics: Any) -> None:
     dmp = random_dmp(3, duration=duration, dynamics=dynamics)
 
-    def ode(t, state):
+    def ode(t: Any, state: Any) -> Any:
         y, v, g, x = state[:7], state[7:14], state[14:21], state[21]
         if dynamics.alpha_g == np.inf:
             g = dmp.goal
@@ -48,7 +52,7 @@ def test_rollout_equals_direct_integration_of_the_ode(duration, dynamics):
     np.testing.assert_allclose(ours.acceleration[:n], accelerations, atol=1e-4)
 
 
-def test_rollout_agrees_with_movement_primitives():
+def test_rollout_agrees_with_movement_primitives() -> None:
     library = pytest.importorskip("movement_primitives.dmp")
     dmp = random_dmp(4, duration=1.0)
     theirs = library.DMP(n_dims=7, execution_time=1.0, dt=1e-3, n_weights_per_dim=15, int_dt=1e-4)
@@ -61,14 +65,14 @@ def test_rollout_agrees_with_movement_primitives():
     assert np.abs(ours.position - reference).max() < 2e-3 * np.abs(ours.velocity).max()
 
 
-def test_rollout_is_linear_in_theta():
+def test_rollout_is_linear_in_theta() -> None:
     a, b = random_dmp(5), random_dmp(6)
     b.start = a.start
     middle = a.rollout(0.5 * (a.get_weights() + b.get_weights()))
     np.testing.assert_allclose(middle.position, 0.5 * (a.rollout().position + b.rollout().position), atol=1e-12)
 
 
-def test_fit_reproduces_a_demonstration():
+def test_fit_reproduces_a_demonstration() -> None:
     t, y = smooth_demonstration()
     dmp = DMP(np.zeros(7), duration=2.0)
     error = dmp.fit(t, y)
@@ -79,7 +83,7 @@ def test_fit_reproduces_a_demonstration():
     np.testing.assert_array_equal(dmp.goal, y[-1])
 
 
-def test_fit_of_a_noisy_recording_stays_close_to_the_movement():
+def test_fit_of_a_noisy_recording_stays_close_to_the_movement() -> None:
     t, y = smooth_demonstration()
     noisy = y + np.random.default_rng(0).normal(0.0, 2e-3, y.shape)  # differentiated twice, this would be 100 rad/s^2
     dmp = DMP(np.zeros(7), duration=2.0)
@@ -88,7 +92,7 @@ def test_fit_of_a_noisy_recording_stays_close_to_the_movement():
     assert np.abs(ours - y).max() < 0.02
 
 
-def test_weights_of_the_samples_decide_where_the_fit_is_close():
+def test_weights_of_the_samples_decide_where_the_fit_is_close() -> None:
     t = np.linspace(0.0, 1.0, 200)
     y = np.abs(np.sin(9.0 * t))[:, None] * np.ones(7)  # kinks that 15 bases cannot follow
     window = (t > 0.3) & (t < 0.4)  # around a kink: the moment of release, say
@@ -101,7 +105,7 @@ def test_weights_of_the_samples_decide_where_the_fit_is_close():
     assert errors[1] < 0.6 * errors[0], errors
 
 
-def test_twice_the_duration_is_the_same_path_at_half_the_speed():
+def test_twice_the_duration_is_the_same_path_at_half_the_speed() -> None:
     dmp = random_dmp(7, duration=1.0)
     fast = dmp.rollout()
     dmp.duration = 2.0
@@ -111,7 +115,7 @@ def test_twice_the_duration_is_the_same_path_at_half_the_speed():
     np.testing.assert_allclose(slow.acceleration[::2], fast.acceleration / 4.0, atol=1e-5)
 
 
-def test_the_goal_filter_removes_the_jump_of_the_acceleration_and_reaches_the_goal():
+def test_the_goal_filter_removes_the_jump_of_the_acceleration_and_reaches_the_goal() -> None:
     for dynamics, jump in ((Dynamics(), 156.25), (FILTERED, 0.0)):
         dmp = DMP(np.zeros(1), duration=3.0, dynamics=dynamics)
         dmp.set_weights(np.append(np.zeros(15), 1.0))
@@ -121,12 +125,12 @@ def test_the_goal_filter_removes_the_jump_of_the_acceleration_and_reaches_the_go
 
 
 @pytest.mark.parametrize("wrong", [{"alpha_y": 0.0}, {"phase_end": 1.5}, {"amplitude": np.nan}, {"beta_y": np.inf}])
-def test_senseless_constants_are_refused(wrong):
+def test_senseless_constants_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
         Dynamics(**wrong)
 
 
-def test_theta_has_112_entries_and_round_trips():
+def test_theta_has_112_entries_and_round_trips() -> None:
     dmp = random_dmp(8)
     theta = dmp.get_weights()
     assert theta.shape == (112,) == (dmp.n_weights,)
@@ -136,13 +140,13 @@ def test_theta_has_112_entries_and_round_trips():
     np.testing.assert_array_equal(other.rollout().position, dmp.rollout(theta).position)
 
 
-def test_a_joint_whose_goal_is_its_start_still_obeys_its_weights():
+def test_a_joint_whose_goal_is_its_start_still_obeys_its_weights() -> None:
     dmp = DMP(np.zeros(1), duration=1.0)
     dmp.set_weights(np.concatenate([np.full(15, 50.0), [0.0]]))
     assert np.abs(dmp.rollout().position).max() > 0.05
 
 
-def test_a_saved_primitive_comes_back_bit_for_bit(tmp_path):
+def test_a_saved_primitive_comes_back_bit_for_bit(tmp_path: Path) -> None:
     dmp = random_dmp(10, dynamics=FILTERED)
     dmp.save(tmp_path / "throw", release=0.9)
     loaded, extra = DMP.load(tmp_path / "throw")
@@ -151,7 +155,7 @@ def test_a_saved_primitive_comes_back_bit_for_bit(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04broken"])
-def test_a_file_that_is_no_demonstration_is_named_in_the_error(tmp_path, content):
+def test_a_file_that_is_no_demonstration_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.npz"
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match=r"bad\.npz"):
@@ -160,7 +164,7 @@ def test_a_file_that_is_no_demonstration_is_named_in_the_error(tmp_path, content
         DMP.load(tmp_path / "absent.npz")
 
 
-def test_an_archive_of_something_else_is_refused(tmp_path):
+def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(InvalidInput, match="not a demonstration"):
         DMP.load(tmp_path / "other.npz")
@@ -175,7 +179,7 @@ def test_an_archive_of_something_else_is_refused(tmp_path):
         (lambda t, y: (t, np.where((t == t[3])[:, None], np.nan, y)), r"position\[3, 0\]"),
     ],
 )
-def test_a_bad_demonstration_is_refused_and_changes_nothing(change, message):
+def test_a_bad_demonstration_is_refused_and_changes_nothing(change: Callable[..., Any], message: str) -> None:
     dmp = random_dmp(11)
     before = dmp.get_weights()
     with pytest.raises(InvalidInput, match=message):
@@ -183,7 +187,7 @@ def test_a_bad_demonstration_is_refused_and_changes_nothing(change, message):
     np.testing.assert_array_equal(dmp.get_weights(), before)
 
 
-def test_nan_in_theta_is_refused_by_its_index():
+def test_nan_in_theta_is_refused_by_its_index() -> None:
     dmp = random_dmp(12)
     theta = dmp.get_weights()
     theta[17] = np.nan
@@ -192,6 +196,6 @@ def test_nan_in_theta_is_refused_by_its_index():
 
 
 @pytest.mark.parametrize("duration", [0.0, -1.0, np.nan, np.inf])
-def test_a_senseless_duration_is_refused(duration):
+def test_a_senseless_duration_is_refused(duration: float) -> None:
     with pytest.raises(InvalidInput, match="duration"):
         DMP(np.zeros(7), duration=duration)

@@ -1,6 +1,8 @@
 """The network policy: theta in and out, files, and the same numbers as torch."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ from crbo_ros.errors import InvalidInput
 from crbo_ros.policies.nn import NNPolicy
 
 
-def random_policy(seed=0, n_in=5, n_out=1, hidden=64):
+def random_policy(seed: int = 0, n_in: int = 5, n_out: int = 1, hidden: int = 64) -> NNPolicy:
     rng = np.random.default_rng(seed)
-    sizes = {
+    sizes: dict[str, Any] = {
         "w1": (n_in, hidden),
         "b1": hidden,
         "w2": (hidden, hidden),
@@ -26,7 +28,7 @@ def random_policy(seed=0, n_in=5, n_out=1, hidden=64):
 
 
 @pytest.mark.parametrize("n_out", [1, 2])
-def test_it_computes_what_torch_computes(n_out):
+def test_it_computes_what_torch_computes(n_out: int) -> None:
     torch = pytest.importorskip("torch")
     policy = random_policy(n_out=n_out)
     layers = [torch.nn.Linear(5, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, n_out)]
@@ -40,7 +42,7 @@ def test_it_computes_what_torch_computes(n_out):
 
 
 @pytest.mark.parametrize(("n_out", "n_weights"), [(1, 65), (2, 130)])
-def test_theta_is_the_last_layer_row_major_then_the_biases(n_out, n_weights):
+def test_theta_is_the_last_layer_row_major_then_the_biases(n_out: int, n_weights: int) -> None:
     policy = random_policy(n_out=n_out)
     theta = policy.get_weights()
     assert theta.shape == (n_weights,)
@@ -55,14 +57,14 @@ def test_theta_is_the_last_layer_row_major_then_the_biases(n_out, n_weights):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=65, max_size=65))
-def test_any_finite_theta_goes_in_and_comes_out_unchanged(theta):
+def test_any_finite_theta_goes_in_and_comes_out_unchanged(theta: Any) -> None:
     policy = random_policy()
     policy.set_weights(theta)
     np.testing.assert_array_equal(policy.get_weights(), np.array(theta))
 
 
 @pytest.mark.parametrize("bad", [np.zeros(64), np.zeros((65, 1)), np.full(65, np.nan), np.full(65, np.inf), "no", None])
-def test_a_bad_theta_is_refused_and_nothing_changes(bad):
+def test_a_bad_theta_is_refused_and_nothing_changes(bad: Any) -> None:
     policy = random_policy()
     before = policy.get_weights()
     with pytest.raises(InvalidInput, match="theta"):
@@ -70,7 +72,7 @@ def test_a_bad_theta_is_refused_and_nothing_changes(bad):
     np.testing.assert_array_equal(policy.get_weights(), before)
 
 
-def test_a_file_brings_back_the_same_policy(tmp_path):
+def test_a_file_brings_back_the_same_policy(tmp_path: Path) -> None:
     policy = random_policy()
     policy.meta = {"seed": 3}
     policy.save(tmp_path / "policy.npz")
@@ -79,7 +81,7 @@ def test_a_file_brings_back_the_same_policy(tmp_path):
     assert again.meta == {"seed": 3}
 
 
-def test_files_that_are_no_policy_are_refused_by_name(tmp_path):
+def test_files_that_are_no_policy_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"none\.npz does not exist"):
         NNPolicy.load(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello")
@@ -91,7 +93,7 @@ def test_files_that_are_no_policy_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "value"), [("w2", np.zeros((64, 63))), ("b1", np.full(64, math.nan))])
-def test_layers_that_do_not_fit_or_are_not_finite_are_refused(name, value):
+def test_layers_that_do_not_fit_or_are_not_finite_are_refused(name: str, value: Any) -> None:
     policy = random_policy()
     arrays = {key: getattr(policy, key) for key in ("w1", "b1", "w2", "b2", "w3", "b3")}
     with pytest.raises(InvalidInput, match=name):

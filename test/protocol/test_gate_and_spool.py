@@ -38,7 +38,8 @@ def test_a_live_matching_unexpired_approval_opens_the_gate_and_nothing_else_does
     for field, value in (
         ("experiment_uid", "x"), ("proposal_id", 4), ("theta_hash", "x"), ("runner", "x"), ("nonce", "x"),
     ):  # fmt: skip
-        assert field in Permit(gate, replace(VERDICT, **{field: value}), 0.0).mismatch(OFFER, "r", "n", "")
+        wrong: dict[str, Any] = {field: value}
+        assert field in Permit(gate, replace(VERDICT, **wrong), 0.0).mismatch(OFFER, "r", "n", "")
     for change in ({"status": VETOED}, {"status": WAITING}, {"monitor_uid": "restarted"}, {"valid_for": 0.0}):
         changes: dict[str, Any] = change
         assert refusal(Permit(gate, replace(VERDICT, **changes), 0.0), 0.1), change

@@ -381,8 +381,7 @@ def test_a_plant_that_is_not_known_to_be_safe_keeps_its_result_and_latches() -> 
     assert bench.loop.state is State.FAULT, "a person's word alone does not make it safe"
     bench.rig.unsafe = ""
     bench.loop.told(Command.CLEAR)
-    bench.run(1.0)
-    assert bench.loop.state is State.HAND_IN
+    assert bench.run(1.0) is State.HAND_IN
 
 
 @pytest.mark.parametrize("command", [Command.QUIT, Command.STOP])
@@ -404,8 +403,7 @@ def test_told_to_quit_with_a_full_disk_a_result_waits_and_is_then_said_aloud() -
     bench.loop.told(Command.QUIT)
     bench.run(1.0)
     assert bench.loop.state is State.KEEP
-    bench.run(3.0)
-    assert bench.loop.state is State.ENDED
+    assert bench.run(3.0) is State.ENDED
     assert any("0.123" in text and "lost" in text for text in bench.said)
 
 

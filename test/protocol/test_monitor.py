@@ -3,6 +3,8 @@
 import math
 import threading
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,23 +21,23 @@ THETA_0 = np.array([0.5, 0.5])
 PROBLEM = Problem("t", "nominal", SPACE, THETA_0)
 
 
-def make(tmp_path, problem=PROBLEM, **options):
+def make(tmp_path: Path, problem: Any = PROBLEM, **options: Any) -> SafetyMonitor:
     return SafetyMonitor(problem, tmp_path / "monitor.sqlite", **options)
 
 
-def check(monitor, theta, id=1, uid="e", hash=None, **more):
+def check(monitor: Any, theta: Any, id: int = 1, uid: str = "e", hash: Any = None, **more: Any) -> Any:
     theta = np.array(theta, float)
     return monitor.check(
         experiment_uid=uid, proposal_id=id, theta=theta, hash=hash or theta_hash(theta), runner="r", **more
     )
 
 
-def seen(theta, value, id, verdict_id="", uid="e", problem=""):
+def seen(theta: Any, value: Any, id: int, verdict_id: str = "", uid: str = "e", problem: str = "") -> Episode:
     theta = np.array(theta, float)
     return Episode(f"u{id}", uid, id, "r", theta, "completed", value, verdict_id=verdict_id, problem=problem)
 
 
-def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else_before_it_ran(tmp_path):
+def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else_before_it_ran(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=0.0)
     verdict = check(monitor, THETA_0, 0)
     assert (verdict.status, "configured" in verdict.reason) == (APPROVED, True)
@@ -44,7 +46,7 @@ def test_theta_0_is_approved_because_the_operator_configured_it_and_nothing_else
     assert monitor.waiting == [], "not at the operator"
 
 
-def test_the_bound_decides_and_the_verdict_says_how(tmp_path):
+def test_the_bound_decides_and_the_verdict_says_how(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=0.5, lipschitz=2.0)
     check(monitor, THETA_0, 0)
     assert monitor.add_return(seen(THETA_0, 1.0, 0))
@@ -58,7 +60,7 @@ def test_the_bound_decides_and_the_verdict_says_how(tmp_path):
     assert far.valid_for == 0.0
 
 
-def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
+def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=0.5)
     check(monitor, THETA_0, 0)
     for id, (theta, value) in enumerate([(THETA_0, 1.0), ([0.5, 0.51], 0.98), ([0.5, 0.52], -1.0)]):
@@ -76,7 +78,7 @@ def test_an_operator_whose_run_creeps_is_told_why_and_what_to_do(tmp_path):
     assert monitor.hint() == ""
 
 
-def test_what_an_operator_rejects_is_no_creeping_run(tmp_path):
+def test_what_an_operator_rejects_is_no_creeping_run(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=-10.0, lipschitz=1.0, require_operator=True)
     monitor.check(experiment_uid="e", proposal_id=0, theta=THETA_0, hash=theta_hash(THETA_0), runner="r")
     monitor.add_return(seen(THETA_0, 1.0, 0))
@@ -88,7 +90,7 @@ def test_what_an_operator_rejects_is_no_creeping_run(tmp_path):
     assert monitor.hint() == ""
 
 
-def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path):
+def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=math.inf)
     check(monitor, THETA_0, 0)
     monitor.add_return(seen(THETA_0, 1.0, 0))
@@ -101,7 +103,7 @@ def test_an_infinite_threshold_or_constant_lets_nothing_pass(tmp_path):
             assert check(monitor, theta, 2).status == REFUSED
 
 
-def test_a_relative_threshold_follows_the_start(tmp_path):
+def test_a_relative_threshold_follows_the_start(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min_drop=0.25, lipschitz=1.0)
     assert monitor.threshold == -math.inf
     check(monitor, THETA_0, 0)
@@ -109,7 +111,7 @@ def test_a_relative_threshold_follows_the_start(tmp_path):
     assert monitor.threshold == -2.5
 
 
-def test_a_relative_threshold_that_is_not_known_yet_lets_nothing_pass(tmp_path):
+def test_a_relative_threshold_that_is_not_known_yet_lets_nothing_pass(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min_drop=0.5)
     check(monitor, THETA_0, 0)
     assert check(monitor, [0.5, 0.6]).status == WAITING
@@ -119,7 +121,7 @@ def test_a_relative_threshold_that_is_not_known_yet_lets_nothing_pass(tmp_path):
     assert check(monitor, [0.5, 0.50002], 2).status == APPROVED
 
 
-def test_a_start_that_was_stopped_and_repeated_under_another_id_sets_the_threshold(tmp_path):
+def test_a_start_that_was_stopped_and_repeated_under_another_id_sets_the_threshold(tmp_path: Path) -> None:
     for _ in range(2):  # and after a restart
         monitor = make(tmp_path, j_min_drop=0.25)
         check(monitor, THETA_0, 1)
@@ -139,13 +141,13 @@ def test_a_start_that_was_stopped_and_repeated_under_another_id_sets_the_thresho
         ([0.5, 0.6], "x", "theta_hash"),
     ],
 )
-def test_bad_proposals_are_vetoed_by_field(tmp_path, theta, hash, field):
+def test_bad_proposals_are_vetoed_by_field(tmp_path: Path, theta: list[Any], hash: str | None, field: str) -> None:
     verdict = check(make(tmp_path), theta, hash=hash)
     assert verdict.status == REFUSED
     assert verdict.reason.startswith(field)
 
 
-def test_another_experiment_is_refused(tmp_path):
+def test_another_experiment_is_refused(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     assert check(monitor, THETA_0, uid="one").status == APPROVED
     assert "experiment_uid" in check(monitor, THETA_0, uid="two").reason
@@ -153,7 +155,7 @@ def test_another_experiment_is_refused(tmp_path):
     assert not monitor.add_return(seen(THETA_0, 1.0, 0, uid="two"))
 
 
-def test_stop_holds_everything_across_a_restart_until_rearm(tmp_path):
+def test_stop_holds_everything_across_a_restart_until_rearm(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     monitor.stop("smoke")
     monitor.close()
@@ -164,7 +166,7 @@ def test_stop_holds_everything_across_a_restart_until_rearm(tmp_path):
     assert check(monitor, THETA_0, 0).status == APPROVED
 
 
-def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path):
+def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     held = threading.Thread(target=lambda: monitor.hold("smoke"))
     with monitor._lock, monitor.database.lock:  # as while it computes and writes
@@ -174,7 +176,7 @@ def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path):
         assert monitor.waiting == []
 
 
-def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path):
+def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     monitor.stop("first")
     called = monitor.holds
@@ -185,8 +187,8 @@ def test_a_rearm_that_was_called_before_a_stop_does_not_undo_it(tmp_path):
     assert make(tmp_path).stopped == "second"
 
 
-def test_fitting_ahead_changes_no_verdict(tmp_path):
-    verdicts = {}
+def test_fitting_ahead_changes_no_verdict(tmp_path: Path) -> None:
+    verdicts: dict[str, list[Any]] = {}
     for name in ("ahead", "asked"):
         monitor, rng = make(tmp_path / name, j_min=0.0), np.random.default_rng(0)
         check(monitor, THETA_0, 0)
@@ -201,7 +203,7 @@ def test_fitting_ahead_changes_no_verdict(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e101])
-def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path, value):
+def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path: Path, value: float) -> None:
     monitor = make(tmp_path, j_min=0.0)
     for _ in range(2):  # before it knows its experiment, and after
         with pytest.raises(InvalidInput, match="value"):
@@ -212,7 +214,7 @@ def test_a_return_that_nobody_believes_is_refused_with_the_reason(tmp_path, valu
 
 # -- identity ----------------------------------------------------------------------------------------------
 
-OTHERS = {
+OTHERS: dict[str, Any] = {
     "plant": {"plant": "qube_hardware"},
     "options": {"options": {"mass": 2.0}},
     "policy": {"policy": "abc"},
@@ -222,7 +224,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_the_memory_of_another_problem_is_refused_by_name_and_kept(tmp_path, what):
+def test_the_memory_of_another_problem_is_refused_by_name_and_kept(tmp_path: Path, what: Any) -> None:
     monitor = make(tmp_path)
     check(monitor, THETA_0, 0)
     monitor.add_return(seen(THETA_0, 1.0, 0))
@@ -232,7 +234,7 @@ def test_the_memory_of_another_problem_is_refused_by_name_and_kept(tmp_path, wha
     assert make(tmp_path).n == 1
 
 
-def test_returns_of_a_simulation_or_of_nobody_knows_what_never_enter_the_data_for_hardware(tmp_path):
+def test_returns_of_a_simulation_or_of_nobody_knows_what_never_enter_the_data_for_hardware(tmp_path: Path) -> None:
     real = replace(PROBLEM, plant="qube_hardware", hardware=True)
     monitor = make(tmp_path, real, j_min=0.5)
     for _ in range(2):  # before it knows its experiment, and after
@@ -244,7 +246,7 @@ def test_returns_of_a_simulation_or_of_nobody_knows_what_never_enter_the_data_fo
     assert monitor.add_return(seen(THETA_0, 1.0, 0, problem=real.key))
 
 
-def test_a_proposal_of_another_problem_is_vetoed_by_name_and_does_not_make_it_the_guarded_one(tmp_path):
+def test_a_proposal_of_another_problem_is_vetoed_by_name_and_does_not_make_it_the_guarded_one(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     verdict = check(monitor, THETA_0, 0, uid="other", problem=replace(PROBLEM, plant="real").key)
     assert (verdict.status, "plant: nominal, not real" in verdict.reason) == (REFUSED, True)
@@ -254,7 +256,7 @@ def test_a_proposal_of_another_problem_is_vetoed_by_name_and_does_not_make_it_th
 # -- thresholds set at run time ----------------------------------------------------------------------------
 
 
-def test_a_stricter_threshold_that_was_set_at_run_time_survives_a_restart_with_who_and_when(tmp_path):
+def test_a_stricter_threshold_that_was_set_at_run_time_survives_a_restart_with_who_and_when(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min_drop=0.5, clock=lambda: 1234.5)
     monitor.configure("ann", j_min_drop=0.01, j_min=0.2, require_operator=True)
     monitor.close()
@@ -270,7 +272,7 @@ def test_a_stricter_threshold_that_was_set_at_run_time_survives_a_restart_with_w
     assert (monitor.j_min_drop, monitor.j_min, monitor.require_operator, monitor.notes) == (0.5, -math.inf, False, [])
 
 
-def test_a_threshold_that_cannot_be_written_down_is_not_effective(tmp_path):
+def test_a_threshold_that_cannot_be_written_down_is_not_effective(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=0.1)
     monitor.database.query("PRAGMA query_only=ON")
     with pytest.raises(StoreError):
@@ -281,7 +283,7 @@ def test_a_threshold_that_cannot_be_written_down_is_not_effective(tmp_path):
 # -- what the optimizer knows and the monitor does not -------------------------------------------------------
 
 
-def test_a_monitor_that_lacks_a_return_waits_for_it_instead_of_approving(tmp_path):
+def test_a_monitor_that_lacks_a_return_waits_for_it_instead_of_approving(tmp_path: Path) -> None:
     """The bad return makes L larger: without it the bound would be higher, not lower."""
     monitor = make(tmp_path, j_min=0.5)
     check(monitor, THETA_0, 0)
@@ -296,7 +298,7 @@ def test_a_monitor_that_lacks_a_return_waits_for_it_instead_of_approving(tmp_pat
     assert check(monitor, THETA_0, 4, returns=9).status == APPROVED, "theta_0 needs no data"
 
 
-def test_unverified_returns_count_are_named_and_become_verified_by_the_runners_own(tmp_path):
+def test_unverified_returns_count_are_named_and_become_verified_by_the_runners_own(tmp_path: Path) -> None:
     for _ in range(2):  # and after a restart
         monitor = make(tmp_path, j_min=0.5, lipschitz=1.0)
         check(monitor, THETA_0, 0)
@@ -315,7 +317,7 @@ def test_unverified_returns_count_are_named_and_become_verified_by_the_runners_o
     assert make(tmp_path).knows("u0")
 
 
-def test_a_verdict_answers_one_question_and_proves_who_gave_it(tmp_path):
+def test_a_verdict_answers_one_question_and_proves_who_gave_it(tmp_path: Path) -> None:
     monitor = make(tmp_path, key="secret")
     verdict = check(monitor, THETA_0, 0, nonce="n1")
     assert (verdict.nonce, verdict.proven("secret"), verdict.proven("other")) == ("n1", True, False)
@@ -324,19 +326,19 @@ def test_a_verdict_answers_one_question_and_proves_who_gave_it(tmp_path):
     assert check(make(tmp_path), THETA_0, 0).proof == ""
 
 
-def test_nobody_is_advised_to_switch_the_thresholds_off(tmp_path):
+def test_nobody_is_advised_to_switch_the_thresholds_off(tmp_path: Path) -> None:
     verdict = check(make(tmp_path, j_min_drop=0.5), [0.5, 0.6])
     assert verdict.status == WAITING
     assert "off" not in verdict.reason.split()
 
 
-def test_an_early_return_that_is_no_policy_does_not_disturb_the_first_question(tmp_path):
+def test_an_early_return_that_is_no_policy_does_not_disturb_the_first_question(tmp_path: Path) -> None:
     monitor = make(tmp_path)
     monitor.add_return(seen([0.5], 1.0, 0))
     assert check(monitor, THETA_0, 0).status == APPROVED
 
 
-def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path):
+def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tmp_path: Path) -> None:
     monitor = make(tmp_path, lipschitz=1.0)
     check(monitor, THETA_0, 0)
     monitor.add_return(seen(THETA_0, 1.0, 0))
@@ -350,7 +352,7 @@ def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tm
     assert (monitor.n, monitor.score.coverage) == (3, 0.5)
 
 
-def test_a_late_monitor_uses_the_history_that_it_heard_before_it_was_asked(tmp_path):
+def test_a_late_monitor_uses_the_history_that_it_heard_before_it_was_asked(tmp_path: Path) -> None:
     monitor = make(tmp_path, j_min=0.5, lipschitz=1.0)
     monitor.add_return(seen(THETA_0, 1.0, 0))
     assert check(monitor, [0.5, 0.6], 1).status == APPROVED

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from crbo_ros.errors import InvalidInput, PlantError  # noqa: E402
 from crbo_ros.ros.link import NoAnswer, RosLink, fill, interface  # noqa: E402
 
 
-def test_a_message_is_filled_with_nested_fields_lists_and_lists_of_messages():
+def test_a_message_is_filled_with_nested_fields_lists_and_lists_of_messages() -> None:
     message = interface("trajectory_msgs/msg/JointTrajectory")()
     fill(message, {
         "header": {"frame_id": "base"},
@@ -42,23 +43,25 @@ def test_a_message_is_filled_with_nested_fields_lists_and_lists_of_messages():
         ("trajectory_msgs/msg/JointTrajectory", {"joint_names": [1]}, "joint_names: 1 is not a string"),
     ],
 )
-def test_a_wrong_field_is_named(type_, fields, reason):
+def test_a_wrong_field_is_named(type_: str, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
         fill(interface(type_)(), fields)
 
 
-def test_an_unknown_type_is_named():
+def test_an_unknown_type_is_named() -> None:
     with pytest.raises(PlantError, match="nowhere/msg/Nothing is not known"):
         interface("nowhere/msg/Nothing")
 
 
-def silent_link(silent):
+def silent_link(silent: Any) -> tuple[Any, ...]:
     """A link to a service that does not answer the first `silent` questions, what was asked and what was logged."""
-    link, asked, logged = RosLink("test"), [], []
+    link: Any = RosLink("test")
+    asked: list[Any] = []
+    logged: list[str] = []
 
-    def call_async(request):
+    def call_async(request: Any) -> Any:
         asked.append(request)
-        future = concurrent.futures.Future()
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         if len(asked) > silent:
             future.set_result("answer")
         return future
@@ -71,21 +74,21 @@ def silent_link(silent):
     return link, asked, logged
 
 
-def test_a_question_without_an_answer_is_asked_again_and_each_time_said():
+def test_a_question_without_an_answer_is_asked_again_and_each_time_said() -> None:
     link, asked, logged = silent_link(2)
     assert link.ask("std_srvs/srv/Trigger", "/slow", "question", 0.3) == "answer"
     assert asked == ["question"] * 3
     assert logged == [f"the service /slow gave no answer within 0.1 s; asked again, {left} more" for left in (2, 1)]
 
 
-def test_a_command_is_given_once_and_silence_is_an_error():
+def test_a_command_is_given_once_and_silence_is_an_error() -> None:
     link, asked, logged = silent_link(1)
     with pytest.raises(NoAnswer, match=r"/slow gave no answer within 0\.1 s"):
         link.call("std_srvs/srv/Trigger", "/slow", "command", 0.1)
     assert (len(asked), logged) == (1, [])
 
 
-def test_a_link_that_never_gets_an_answer_says_so_in_the_end():
+def test_a_link_that_never_gets_an_answer_says_so_in_the_end() -> None:
     link, asked, logged = silent_link(99)
     with pytest.raises(NoAnswer):
         link.ask("std_srvs/srv/Trigger", "/slow", "question", 0.3)

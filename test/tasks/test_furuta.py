@@ -4,6 +4,8 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,21 +16,21 @@ from crbo_ros.tasks.furuta import Furuta
 
 
 @pytest.fixture(scope="module")
-def task():
+def task() -> Iterator[Any]:
     with Furuta("stand_in") as furuta:
         yield furuta
 
 
-def rollout(task, theta=None, seed=0, **options):
+def rollout(task: Any, theta: Any = None, seed: int = 0, **options: Any) -> Any:
     return task.rollout(task.theta_0 if theta is None else theta, np.random.default_rng(seed), **options)
 
 
-def far(task, seed):
+def far(task: Any, seed: int) -> Any:
     """A policy in a corner of the domain's inside: most of them fall."""
     return task.theta_0 + np.random.default_rng(seed).uniform(-0.6, 0.6, 65)
 
 
-def test_it_is_the_papers_setting(task):
+def test_it_is_the_papers_setting(task: Any) -> None:
     assert task.dim == 65
     assert task.gamma == 0.5
     np.testing.assert_allclose(task.space.upper - task.theta_0, 0.7)
@@ -37,7 +39,7 @@ def test_it_is_the_papers_setting(task):
     assert 0.05 in task.exploration["cma_es"]
 
 
-def test_theta_0_keeps_the_pendulum_up_and_follows_badly(task):
+def test_theta_0_keeps_the_pendulum_up_and_follows_badly(task: Any) -> None:
     outcomes = [rollout(task, seed=seed, record=True) for seed in range(100, 120)]
     assert {outcome.end for outcome in outcomes} == {"completed"}
     values = np.array([outcome.value for outcome in outcomes])
@@ -45,7 +47,7 @@ def test_theta_0_keeps_the_pendulum_up_and_follows_badly(task):
     assert max(np.max(np.abs(o.trajectory.columns["pendulum"])) for o in outcomes) < math.radians(5.0)
 
 
-def test_the_return_is_the_papers_sum_over_the_recorded_trajectory(task):
+def test_the_return_is_the_papers_sum_over_the_recorded_trajectory(task: Any) -> None:
     for theta in (task.theta_0, far(task, 1)):
         outcome = rollout(task, theta, record=True)
         columns = outcome.trajectory.columns
@@ -57,7 +59,7 @@ def test_the_return_is_the_papers_sum_over_the_recorded_trajectory(task):
 
 
 @pytest.mark.parametrize("plant", ["stand_in", "nominal"])
-def test_the_compiled_episode_and_the_stepped_one_agree_bit_for_bit(plant):
+def test_the_compiled_episode_and_the_stepped_one_agree_bit_for_bit(plant: str) -> None:
     compiled, stepped = Furuta(plant), Furuta(plant, stepped=True)
     assert compiled.compiled
     assert not stepped.compiled
@@ -68,12 +70,12 @@ def test_the_compiled_episode_and_the_stepped_one_agree_bit_for_bit(plant):
             np.testing.assert_array_equal(a.trajectory.columns[name], b.trajectory.columns[name])
 
 
-def test_the_same_seed_gives_the_same_return_and_recording_changes_nothing(task):
+def test_the_same_seed_gives_the_same_return_and_recording_changes_nothing(task: Any) -> None:
     assert rollout(task, seed=7).value == rollout(task, seed=7).value == rollout(task, seed=7, record=True).value
     assert rollout(task, seed=7).value != rollout(task, seed=8).value
 
 
-def test_a_fall_ends_the_episode_and_what_was_earned_counts(task):
+def test_a_fall_ends_the_episode_and_what_was_earned_counts(task: Any) -> None:
     falls = [o for o in (rollout(task, far(task, seed)) for seed in range(20)) if o.end == "terminated"]
     assert len(falls) > 5
     for outcome in falls:
@@ -85,20 +87,20 @@ def test_a_fall_ends_the_episode_and_what_was_earned_counts(task):
 
 
 @pytest.mark.parametrize("bad", [np.zeros(64), np.full(65, np.nan), np.full(65, np.inf), "x", None])
-def test_a_bad_theta_is_refused_before_anything_moves(task, bad):
+def test_a_bad_theta_is_refused_before_anything_moves(task: Any, bad: Any) -> None:
     state = task.plant.state.copy()
     with pytest.raises(InvalidInput, match="theta"):
         task.rollout(bad, np.random.default_rng(0))
     np.testing.assert_array_equal(task.plant.state, state)
 
 
-def test_a_theta_outside_the_domain_is_refused(task):
+def test_a_theta_outside_the_domain_is_refused(task: Any) -> None:
     with pytest.raises(InvalidInput, match=r"theta\[64\].*outside"):
         rollout(task, task.theta_0 + 0.71 * np.eye(65)[64])
 
 
 @pytest.mark.parametrize("stepped", [False, True])
-def test_voltages_beyond_the_limit_are_clipped(stepped):
+def test_voltages_beyond_the_limit_are_clipped(stepped: bool) -> None:
     task = Furuta("nominal", stepped=stepped)
     outcome = rollout(task, task.theta_0 - 0.69 * np.sign(task.theta_0), record=True)  # the wrong way
     voltage = outcome.trajectory.columns["voltage"]
@@ -106,7 +108,7 @@ def test_voltages_beyond_the_limit_are_clipped(stepped):
 
 
 @pytest.mark.parametrize("stepped", [False, True])
-def test_a_voltage_that_is_not_finite_fails_the_episode_in_zero_volts(stepped):
+def test_a_voltage_that_is_not_finite_fails_the_episode_in_zero_volts(stepped: bool) -> None:
     task = Furuta("nominal", stepped=stepped)
     task.policy.w1[0, 0] = np.nan  # cannot come from a checked theta; a damaged policy
     outcome = rollout(task)
@@ -116,11 +118,11 @@ def test_a_voltage_that_is_not_finite_fails_the_episode_in_zero_volts(stepped):
     assert task.plant.voltage == 0.0
 
 
-def test_the_watch_stops_a_stepped_episode_within_one_period():
+def test_the_watch_stops_a_stepped_episode_within_one_period() -> None:
     task = Furuta("stand_in", stepped=True)
     seen = []
 
-    def watch(now, observation, action):
+    def watch(now: Any, observation: Any, action: Any) -> str | None:
         seen.append(now)
         assert observation.shape == (4,)
         assert action.shape == (1,)
@@ -134,7 +136,7 @@ def test_the_watch_stops_a_stepped_episode_within_one_period():
     assert task.plant.voltage == 0.0
 
 
-def test_the_watch_is_asked_before_and_after_a_compiled_episode(task):
+def test_the_watch_is_asked_before_and_after_a_compiled_episode(task: Any) -> None:
     seen = []
     assert rollout(task, watch=lambda now, o, a: seen.append(now)).end == "completed"
     assert seen == [0.0, 20.0]
@@ -142,7 +144,7 @@ def test_the_watch_is_asked_before_and_after_a_compiled_episode(task):
     assert rollout(task, watch=lambda now, o, a: "late" if now else None).reason == "late"
 
 
-def test_realtime_takes_the_time_it_takes():
+def test_realtime_takes_the_time_it_takes() -> None:
     task = Furuta("stand_in", realtime=True)
     begun = time.monotonic()
     outcome = rollout(task, watch=lambda now, o, a: "enough" if now >= 0.2 else None)
@@ -151,12 +153,12 @@ def test_realtime_takes_the_time_it_takes():
     assert "deadline_misses" in outcome.statistics
 
 
-def test_unknown_plants_are_refused_with_the_list():
+def test_unknown_plants_are_refused_with_the_list() -> None:
     with pytest.raises(UnknownName, match="stand_in, nominal"):
         make_task("furuta", plant="moon")
 
 
-def test_an_episode_is_at_least_600_times_faster_than_real_time(task):
+def test_an_episode_is_at_least_600_times_faster_than_real_time(task: Any) -> None:
     rollout(task)  # compiled
     best = math.inf
     for seed in range(8):
@@ -167,7 +169,7 @@ def test_an_episode_is_at_least_600_times_faster_than_real_time(task):
 
 
 @pytest.mark.slow
-def test_without_numba_the_results_are_the_same_bit_for_bit(task):
+def test_without_numba_the_results_are_the_same_bit_for_bit(task: Any) -> None:
     """A fresh process in which numba cannot be imported runs the first second as plain Python."""
     script = (
         "import sys; sys.modules['numba'] = None\n"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,13 +33,13 @@ return:
 """
 
 
-def write(tmp_path, text):
+def write(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "tuning.yaml"
     file.write_text(text)
     return file
 
 
-def test_a_task_is_made_from_the_file_without_ros(tmp_path):
+def test_a_task_is_made_from_the_file_without_ros(tmp_path: Path) -> None:
     task = make_task("tuning", config=write(tmp_path, GOOD))
     assert task.dim == 2
     assert task.space.names == ["/robot/controller gains.p", "/robot/controller gains.d"]
@@ -49,7 +50,7 @@ def test_a_task_is_made_from_the_file_without_ros(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("pid*.yaml")))
-def test_the_examples_are_right(name):
+def test_the_examples_are_right(name: Any) -> None:
     assert make_task("tuning", config=EXAMPLES / name).dim >= 3
 
 
@@ -82,33 +83,35 @@ def test_the_examples_are_right(name):
         ("negate: true", "negate: [", 18, "not YAML"),
     ],
 )
-def test_a_wrong_file_gets_an_error_that_names_line_and_field(tmp_path, old, new, line, field):
+def test_a_wrong_file_gets_an_error_that_names_line_and_field(
+    tmp_path: Path, old: str, new: str, line: int, field: str
+) -> None:
     assert old in GOOD
     with pytest.raises(InvalidInput, match=rf"tuning.yaml, line {line}: {field}"):
         read_config(write(tmp_path, GOOD.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize("text", ["", "3", "- 1", "\t", "{a: b", "a: *b", "!!python/object:os.system {}"])
-def test_what_is_no_configuration_at_all_is_refused_too(tmp_path, text):
+def test_what_is_no_configuration_at_all_is_refused_too(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidInput, match=r"tuning\.yaml"):
         read_config(write(tmp_path, text))
 
 
-def test_a_missing_file_and_a_missing_option_say_so(tmp_path):
+def test_a_missing_file_and_a_missing_option_say_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         make_task("tuning", config=tmp_path / "nothing.yaml")
     with pytest.raises(CrboError, match="--config FILE"):
         make_task("tuning")
 
 
-def test_returns_are_aggregated_and_costs_negated():
+def test_returns_are_aggregated_and_costs_negated() -> None:
     samples = [3.0, 1.0, 2.0]
     got = {name: ReturnConfig("data", aggregate=name).value(samples) for name in AGGREGATES}
     assert got == {"sum": 6.0, "mean": 2.0, "min": 1.0, "max": 3.0, "last": 2.0}
     assert ReturnConfig("data", aggregate="max", negate=True).value(samples) == -3.0
 
 
-def test_a_field_is_found_by_its_path_and_texts_are_read_as_numbers():
+def test_a_field_is_found_by_its_path_and_texts_are_read_as_numbers() -> None:
     message = SimpleNamespace(pose=SimpleNamespace(x=[1.0, 2.5]), message="-3.25", bad="n/a", odd=float("nan"))
     assert field_value(message, "pose.x[1]") == 2.5
     assert field_value(message, "pose.x[-2]") == 1.0
@@ -118,7 +121,9 @@ def test_a_field_is_found_by_its_path_and_texts_are_read_as_numbers():
             field_value(message, path)
 
 
-def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(tmp_path, capsys):
+def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from crbo_ros.cli import main
 
     file = write(tmp_path, GOOD.replace("aggregate: mean", "aggregate: median"))

@@ -1,5 +1,7 @@
 """The expert and its imitation: deterministic, and the committed weights are what the command makes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,14 +12,14 @@ from crbo_ros.tasks.furuta import Furuta
 from crbo_ros.training.furuta import demonstrate, lqr
 
 
-def test_the_expert_stabilises_the_nominal_plant():
+def test_the_expert_stabilises_the_nominal_plant() -> None:
     gains = lqr(nominal())
     np.testing.assert_allclose(gains, [1.193, -31.488, 1.218, -2.741], atol=1e-3)
     a, b = linearise(nominal())
     assert np.max(np.linalg.eigvals(a - b @ gains[None, :]).real) < 0.0
 
 
-def test_there_are_30_seconds_of_demonstrations_and_none_of_them_falls():
+def test_there_are_30_seconds_of_demonstrations_and_none_of_them_falls() -> None:
     inputs, labels = demonstrate(np.random.default_rng(1))
     assert inputs.shape == (7500, 5)
     assert labels.shape == (7500,)
@@ -28,7 +30,7 @@ def test_there_are_30_seconds_of_demonstrations_and_none_of_them_falls():
 
 
 @pytest.mark.slow
-def test_training_is_deterministic_by_its_seed(tmp_path):
+def test_training_is_deterministic_by_its_seed(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for name in ("a", "b"):
         assert main(["train", "furuta", "--seed", "3", "--epochs", "1", "--out", str(tmp_path / f"{name}.npz")]) == 0
@@ -38,7 +40,7 @@ def test_training_is_deterministic_by_its_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_committed_weights_are_what_the_command_makes(tmp_path):
+def test_the_committed_weights_are_what_the_command_makes(tmp_path: Path) -> None:
     """Up to the last digits, which another processor's arithmetic may change and training may amplify."""
     pytest.importorskip("torch")
     assert main(["train", "furuta", "--out", str(tmp_path / "furuta.npz")]) == 0

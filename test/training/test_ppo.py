@@ -1,6 +1,8 @@
 """Training by seed, and stable-baselines3 models as agents of plain arrays."""
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +20,14 @@ sb3 = pytest.importorskip("stable_baselines3")
 RECIPES = (pendulum.RECIPE, cartpole.RECIPE, mountaincar.RECIPE)
 
 
-def parse(module, *words):
+def parse(module: Any, *words: Any) -> Any:
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     return parser.parse_args([str(word) for word in words])
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.task)
-def test_the_agent_in_the_package_says_which_recipe_made_it(recipe):
+def test_the_agent_in_the_package_says_which_recipe_made_it(recipe: Any) -> None:
     agent = make_task(recipe.task).agent
     wanted = (recipe.env, recipe.seed, recipe.stop or recipe.steps)
     assert tuple(agent.meta[k] for k in ("env", "seed", "steps")) == wanted
@@ -34,7 +36,7 @@ def test_the_agent_in_the_package_says_which_recipe_made_it(recipe):
 
 
 @pytest.mark.slow
-def test_training_again_gives_the_agent_in_the_package(tmp_path):
+def test_training_again_gives_the_agent_in_the_package(tmp_path: Path) -> None:
     agent = make_task("cartpole").agent
     if agent.meta["versions"] != {"stable-baselines3": sb3.__version__, "torch": ppo_torch_version()}:
         pytest.skip("another version of torch or stable-baselines3 may round differently")
@@ -44,13 +46,13 @@ def test_training_again_gives_the_agent_in_the_package(tmp_path):
     )
 
 
-def ppo_torch_version():
+def ppo_torch_version() -> Any:
     import torch
 
     return torch.__version__
 
 
-def test_a_training_is_a_function_of_its_seed_and_normalises_as_vecnormalize_does(tmp_path):
+def test_a_training_is_a_function_of_its_seed_and_normalises_as_vecnormalize_does(tmp_path: Path) -> None:
     thetas = []
     for seed, name in ((1, "a"), (1, "b"), (2, "c")):
         out = tmp_path / f"{name}.npz"
@@ -75,7 +77,9 @@ MODELS = {
 
 
 @pytest.mark.parametrize("algorithm", MODELS)
-def test_an_imported_model_acts_as_stable_baselines_does(algorithm, tmp_path, capsys):
+def test_an_imported_model_acts_as_stable_baselines_does(
+    algorithm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env_id, settings = MODELS[algorithm]
     model = getattr(sb3, algorithm)("MlpPolicy", env_id, seed=0, device="cpu", **settings)
     model.save(tmp_path / "model.zip")
@@ -97,7 +101,7 @@ def test_an_imported_model_acts_as_stable_baselines_does(algorithm, tmp_path, ca
     )
 
 
-def test_other_activations_depths_and_normalisation_come_over(tmp_path):
+def test_other_activations_depths_and_normalisation_come_over(tmp_path: Path) -> None:
     import torch
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
@@ -116,20 +120,20 @@ def test_other_activations_depths_and_normalisation_come_over(tmp_path):
         np.testing.assert_allclose(agent(observation), expected, atol=1e-5)
 
 
-def test_a_model_for_another_environment_is_refused(tmp_path):
+def test_a_model_for_another_environment_is_refused(tmp_path: Path) -> None:
     sb3.PPO("MlpPolicy", "Pendulum-v1", n_steps=64, device="cpu").save(tmp_path / "model.zip")
     with pytest.raises(InvalidInput, match="another environment"):
         import_sb3.run(parse(import_sb3, tmp_path / "model.zip", "--env", "CartPole-v1"))
     assert not (tmp_path / "model.npz").exists()
 
 
-def test_a_file_that_is_no_model_is_refused_by_name(tmp_path):
+def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "text.zip").write_text("hello")
     for name, reason in (("text.zip", "no model saved"), ("none.zip", "does not exist")):
         with pytest.raises(InvalidInput, match=f"{name}.*{reason}"):
             import_sb3.run(parse(import_sb3, tmp_path / name, "--env", "CartPole-v1"))
 
 
-def test_a_training_of_no_steps_is_refused(tmp_path):
+def test_a_training_of_no_steps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="steps"):
         ppo.run(parse(cartpole, "--steps", 0, "--out", tmp_path / "x.npz"), cartpole.RECIPE)

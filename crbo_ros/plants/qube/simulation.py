@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.compiled import qube_measure, qube_step
+from crbo_ros.compiled import QubeParameters, qube_measure, qube_step
 from crbo_ros.errors import InvalidInput, PlantError, UnknownName
 from crbo_ros.plants.base import Plant
-from crbo_ros.plants.qube.model import PARAMETERS, QubeParameters
+from crbo_ros.plants.qube.model import PARAMETERS
 
 Array = NDArray[np.float64]
 START_SPREAD = 0.01  # standard deviation of all four states at the start, rad and rad/s, as in gym-brt

@@ -17,9 +17,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.compiled import qube_acceleration, wrap
+from crbo_ros.compiled import QubeParameters, qube_acceleration, wrap
 from crbo_ros.errors import InvalidInput, PlantError
-from crbo_ros.plants.qube.model import QubeParameters, nominal
+from crbo_ros.plants.qube.model import nominal
 
 Array = NDArray[np.float64]
 MODES = ("swing_up", "lift")

@@ -25,7 +25,8 @@ class RosReturn:
     def __init__(self, link: RosLink, config: ReturnConfig) -> None:
         self.link, self.config = link, config
         self._lock = threading.Lock()
-        self._collecting, self._samples, self._problem = False, [], ""
+        self._collecting, self._problem = False, ""
+        self._samples: list[Any] = []
 
     def connect(self) -> None:
         """Subscribe; PlantError for an unknown type or field."""
@@ -114,7 +115,7 @@ class RosEpisode:
         if start.kind == "service":
             self.link.ready(start.type, start.name)
             return
-        from rclpy.action import ActionClient
+        from rclpy.action.client import ActionClient
 
         self._action = ActionClient(self.link.node, interface(start.type), start.name)
         if not self.link.wait(self._action.server_is_ready, DISCOVERY):

@@ -73,7 +73,9 @@ class JointTrajectoryArm(Connection):
         self._lock = threading.Lock()
         self._state: tuple[float, Array] | None = None  # (when it came, positions)
         self._guardian: Watchdog | None = None
-        self._client = self._goal = self._publisher = None
+        self._client: Any = None
+        self._goal: Any = None
+        self._publisher: Any = None
         self._moving = False
 
     # -- connection -------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ class JointTrajectoryArm(Connection):
             raise MissingDependency(
                 f"action {self.action}: needs control_msgs (apt install ros-$ROS_DISTRO-control-msgs), or use the topic"
             ) from None
-        from rclpy.action import ActionClient
+        from rclpy.action.client import ActionClient
 
         self._client = ActionClient(self.link.node, FollowJointTrajectory, self.action)
         if not self.link.wait(self._client.server_is_ready, DISCOVERY):

@@ -1,5 +1,7 @@
 """A method: a random step from the best so far."""
 
+from typing import Any
+
 from crbo_ros.core.method import Method
 from crbo_ros.core.trial import Proposal
 
@@ -7,11 +9,11 @@ from crbo_ros.core.trial import Proposal
 class CoinToss(Method):
     name = "coin_toss"
 
-    def __init__(self, space, theta_0, *, seed=0, step=0.1):
+    def __init__(self, space: Any, theta_0: Any, *, seed: int = 0, step: float = 0.1) -> None:
         super().__init__(space, theta_0, seed=seed)
         self.step = step
 
-    def _propose(self, id):
+    def _propose(self, id: int) -> Proposal:
         best = self.best()
         if best is None:
             return Proposal(id, self.theta_0, "start")

@@ -1,5 +1,7 @@
 """A cart on a rail that a spring-damper policy brings to the middle."""
 
+from typing import Any
+
 import numpy as np
 
 from crbo_ros.core.space import Space
@@ -15,13 +17,13 @@ class Tiny(Task):
     episode_seconds = 4.0
     hardware = False
 
-    def __init__(self, plant=None, *, distance=1.0):
+    def __init__(self, plant: Any = None, *, distance: float = 1.0) -> None:
         super().__init__(plant)
         self.distance = float(distance)
         self.space = Space([0.1, 0.1], [50.0, 20.0], log=[True, True], names=["stiffness", "damping"])
         self.theta_0 = np.array([1.0, 0.3])
 
-    def rollout(self, theta, rng, *, record=False, watch=None):
+    def rollout(self, theta: Any, rng: np.random.Generator, *, record: bool = False, watch: Any = None) -> Outcome:
         stiffness, damping = self.space.check(theta)
         x, v, total, dt = self.distance * (1.0 + 0.01 * rng.normal()), 0.0, 0.0, 0.01
         for step in range(400):
