@@ -1,7 +1,8 @@
 """Steps of the system's clock inside processes of our own, never on the machine.
 
 A shim over the C library (LD_PRELOAD) adds an offset to the wall time that its process reads. The offset lies in a
-small file, which the process has mapped: whoever writes to it steps that process's clock while it runs.
+small file, which the process has mapped: whoever writes to it steps that process's clock while it runs. Whoever waits
+for an instant of the wall time waits by the same clock: a step back makes that wait longer, as on the machine's own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ OFFSET_FILE = "CRBO_CLOCK_OFFSET"  # the environment variable that names a proce
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -38,7 +42,7 @@ __attribute__((constructor)) static void map_the_file(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int failed = real(clock, now);
     if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += *offset;
     return failed;
@@ -58,6 +62,56 @@ time_t time(time_t *kept) {
     clock_gettime(CLOCK_REALTIME, &found);
     if (kept) *kept = found.tv_sec;
     return found.tv_sec;
+}
+
+static void *next(const char *name, const char *version) {
+    void *found = dlvsym(RTLD_NEXT, name, version); /* glibc keeps an older, incompatible one of that name */
+    return found ? found : dlsym(RTLD_NEXT, name);
+}
+
+/* An instant of the stepped clock as one of the real clock. What lies before 2001 is of another clock. */
+static struct timespec real_instant(const struct timespec *until) {
+    struct timespec instant = *until;
+    if (instant.tv_sec > 1000000000) instant.tv_sec -= *offset;
+    return instant;
+}
+
+static int is_over(const struct timespec *until) {
+    struct timespec now;
+    if (until->tv_sec <= 1000000000) return 1;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec > until->tv_sec || (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
+}
+
+int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
+                           const struct timespec *restrict until) {
+    static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+    if (!real) real = next("pthread_cond_timedwait", "GLIBC_2.3.2");
+    for (;;) {
+        struct timespec instant = real_instant(until);
+        int failed = real(cond, mutex, &instant);
+        if (failed != ETIMEDOUT || is_over(until)) return failed;
+    }
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t *restrict mutex, const struct timespec *restrict until) {
+    static int (*real)(pthread_mutex_t *, const struct timespec *);
+    if (!real) real = next("pthread_mutex_timedlock", "GLIBC_2.2.5");
+    for (;;) {
+        struct timespec instant = real_instant(until);
+        int failed = real(mutex, &instant);
+        if (failed != ETIMEDOUT || is_over(until)) return failed;
+    }
+}
+
+int sem_timedwait(sem_t *restrict semaphore, const struct timespec *restrict until) {
+    static int (*real)(sem_t *, const struct timespec *);
+    if (!real) real = next("sem_timedwait", "GLIBC_2.2.5");
+    for (;;) {
+        struct timespec instant = real_instant(until);
+        if (!real(semaphore, &instant)) return 0;
+        if (errno != ETIMEDOUT || is_over(until)) return -1;
+    }
 }
 """
 
