@@ -14,20 +14,27 @@ RATE = 100.0  # Hz
 
 
 class Toy(Task):
-    """Return 1 - |theta - 0.7|^2. Each start, end and safe stop is a line in the ledger."""
+    """Return 1 - |theta - 0.7|^2. Each start, first action, end and safe stop is a line in the ledger.
+
+    `says`: the episode's seconds as others are told. `reset`: seconds on the way to a start that it then holds.
+    `broken`: a file; while it is there, the first step raises what nobody expects.
+    """
 
     name = "toy"
     plants = ("toy",)
     gamma = 0.5
     hardware = False
-    incidental = ("ledger", "seconds", "fail_after")
+    incidental = ("ledger", "seconds", "says", "fail_after", "reset", "broken")
 
-    def __init__(self, plant=None, *, ledger="", seconds=0.0, fail_after=-1, stop_raises=False):
+    def __init__(
+        self, plant=None, *, ledger="", seconds=0.0, says=None, fail_after=-1, reset=0.0, broken="", stop_raises=False
+    ):
         super().__init__(plant)
         self.space = Space([0.0] * 3, [1.0] * 3)
         self.theta_0 = np.full(3, 0.4)
         self.ledger, self.seconds, self.fail_after = ledger, seconds, fail_after
-        self.episode_seconds, self.stop_raises = seconds, stop_raises
+        self.episode_seconds, self.stop_raises = seconds + reset if says is None else says, stop_raises
+        self.reset, self.broken, self.holds_start = reset, broken, reset > 0.0
         self.runs = 0
 
     def write(self, event, **more):
@@ -43,10 +50,17 @@ class Toy(Task):
         if 0 <= self.fail_after < self.runs:
             return Outcome(float("nan"), FAILED, "the toy's motor is broken")
         steps = max(1, round(self.seconds * RATE))
-        for step in range(steps):
+        for step in range(-round(self.reset * RATE), steps):
             if watch is not None and (reason := watch(step / RATE, theta, theta)):
                 self.write("stopped", hash=theta_hash(theta))
                 return Outcome(float("nan"), STOPPED, reason, step, step / RATE)
+            if step < 0:
+                time.sleep(1.0 / RATE)
+                continue
+            if step == 0:
+                self.write("act", hash=theta_hash(theta))
+            if os.path.exists(self.broken):
+                raise KeyError("a wire that nobody thought of")
             if self.seconds:
                 time.sleep(1.0 / RATE)
         value = 1.0 - float(np.sum((theta - 0.7) ** 2)) + 0.01 * rng.standard_normal()
