@@ -158,11 +158,9 @@ class OptimizerServer:
             )
         with self._lock:
             known = self.store.find_request(runner, request_id)
-            if known is not None:
-                if known.end is not TrialStatus.PENDING:
-                    return Answer(
-                        REFUSED, f"request_id: its proposal {known.proposal.id} has ended ({known.end.value})"
-                    )
+            if known is not None and known.end is not TrialStatus.PENDING:
+                return Answer(REFUSED, f"request_id: its proposal {known.proposal.id} has ended ({known.end.value})")
+            if known is not None and self.state != FINISHED:  # who asks has not begun it: a finished run is over
                 self._leases.begin(known.proposal.id, runner)  # whoever asks is alive
                 return Answer(OK, offer=self._offer(known.proposal))
             if self.state in (FINISHED, EXHAUSTED):

@@ -338,8 +338,10 @@ def test_pause_resume_and_finish(tmp_path):
     assert experiment.resume()[0]
     assert experiment.propose("r", "x").status == OK
     assert experiment.finish()[0]
+    assert experiment.propose("r", "x").status == DONE, "who asks again has not begun it: it does not begin any more"
     experiment.close()
-    assert open_experiment(tmp_path).propose("r", "y").status == DONE  # remembered
+    again = open_experiment(tmp_path)
+    assert again.propose("r", "y").status == again.propose("r", "x").status == DONE  # remembered
 
 
 def test_a_full_disk_loses_nothing_and_says_so(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from typing import Any
 
 import numpy as np
 
@@ -15,58 +14,64 @@ RATE = 100.0  # Hz
 
 
 class Toy(Task):
-    """Return 1 - |theta - 0.7|^2. Each start, end and safe stop is a line in the ledger."""
+    """Return 1 - |theta - 0.7|^2. Each start, first action, end and safe stop is a line in the ledger.
+
+    `says`: the episode's seconds as others are told. `reset`: seconds on the way to a start that it then holds.
+    `broken`: a file; while it is there, the first step raises what nobody expects.
+    """
 
     name = "toy"
     plants = ("toy",)
     gamma = 0.5
     hardware = False
-    incidental = ("ledger", "seconds", "fail_after")
+    incidental = ("ledger", "seconds", "says", "fail_after", "reset", "broken")
 
     def __init__(
-        self,
-        plant: Any = None,
-        *,
-        ledger: str = "",
-        seconds: float = 0.0,
-        fail_after: int = -1,
-        stop_raises: bool = False,
-    ) -> None:
+        self, plant=None, *, ledger="", seconds=0.0, says=None, fail_after=-1, reset=0.0, broken="", stop_raises=False
+    ):
         super().__init__(plant)
         self.space = Space([0.0] * 3, [1.0] * 3)
         self.theta_0 = np.full(3, 0.4)
         self.ledger, self.seconds, self.fail_after = ledger, seconds, fail_after
-        self.episode_seconds, self.stop_raises = seconds, stop_raises
+        self.episode_seconds, self.stop_raises = seconds + reset if says is None else says, stop_raises
+        self.reset, self.broken, self.holds_start = reset, broken, reset > 0.0
         self.runs = 0
 
-    def write(self, event: Any, **more: Any) -> None:
+    def write(self, event, **more):
         if self.ledger:
             line = json.dumps({"event": event, "pid": os.getpid(), "time": time.time(), **more}) + "\n"
             with open(self.ledger, "a") as file:
                 file.write(line)
 
-    def rollout(self, theta: Any, rng: np.random.Generator, *, record: bool = False, watch: Any = None) -> Outcome:
+    def rollout(self, theta, rng, *, record=False, watch=None):
         theta = self.space.check(theta)
         self.runs += 1
         self.write("start", hash=theta_hash(theta))
         if 0 <= self.fail_after < self.runs:
             return Outcome(float("nan"), FAILED, "the toy's motor is broken")
         steps = max(1, round(self.seconds * RATE))
-        for step in range(steps):
+        for step in range(-round(self.reset * RATE), steps):
             if watch is not None and (reason := watch(step / RATE, theta, theta)):
                 self.write("stopped", hash=theta_hash(theta))
                 return Outcome(float("nan"), STOPPED, reason, step, step / RATE)
+            if step < 0:
+                time.sleep(1.0 / RATE)
+                continue
+            if step == 0:
+                self.write("act", hash=theta_hash(theta))
+            if os.path.exists(self.broken):
+                raise KeyError("a wire that nobody thought of")
             if self.seconds:
                 time.sleep(1.0 / RATE)
         value = 1.0 - float(np.sum((theta - 0.7) ** 2)) + 0.01 * rng.standard_normal()
         self.write("end", hash=theta_hash(theta), value=value)
         return Outcome(value, COMPLETED, "", steps, steps / RATE)
 
-    def stop(self) -> None:
+    def stop(self):
         if self.stop_raises:
             raise RuntimeError("the toy's brake is broken")
         self.write("safe")
 
-    def close(self) -> None:
+    def close(self):
         if self.stop_raises:
             self.write("closed")
