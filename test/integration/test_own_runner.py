@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("rclpy")
 pytestmark = pytest.mark.ros
 ROOT = Path(__file__).parents[2]
+SCHEDULES = json.loads((ROOT / "test" / "protocol" / "recorded_schedules.json").read_text())
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def graph(start, tmp_path):
     return begin
 
 
-def test_the_example_has_at_most_60_lines_and_none_of_our_python():
+def test_the_example_has_at_most_90_lines_and_none_of_our_python():
     text = (ROOT / "examples" / "own_runner.py").read_text()
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 90
     imported = re.findall(r"^(?:from|import) (crbo_ros\S*)", text, re.MULTILINE)
     assert sorted(imported) == ["crbo_ros.msg", "crbo_ros.srv"]
 
@@ -40,6 +41,26 @@ def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
     assert best["observed"] > -0.26 + 0.05  # theta_0 gives -0.26
     np.testing.assert_allclose(json.loads(re.search(r"best: (\[.*?\])", own.output)[1]), best["theta"], atol=6e-4)
     assert "episodes   12" in run.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: f"seed {schedule['seed']}")
+def test_the_example_decides_as_the_loop_does_when_given_the_same_answers(schedule, start):
+    """Vetoed, waiting, too old, foreign, monitor lost before and while it runs, stopped, handed in again."""
+    from scripted_servers import ScriptedServers
+
+    namespace = f"/replay{schedule['seed']}"
+    servers = ScriptedServers(schedule, namespace)
+    try:
+        own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", f"__ns:={namespace}")
+        assert own.popen.wait(90) == 0, own.output
+    finally:
+        servers.close()
+    assert servers.wrong == []
+    assert servers.executions == schedule["executions"]
+    assert servers.results == schedule["results"]
+    assert not any(servers.verdicts + servers.receipts)
+    assert "the schedule is over" in own.output
 
 
 @pytest.mark.slow
