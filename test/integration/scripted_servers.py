@@ -93,6 +93,9 @@ class ScriptedServers:
         if time.monotonic() < self._held_until:
             verdict.status = verdict.WAITING
             return response
+        while not self._beats.get_subscription_count() or time.monotonic() < self._silent_until:
+            time.sleep(0.01)
+        time.sleep(0.15)  # it hears us now: whatever it does not run, it does not for want of a heartbeat
         how = self.verdicts[id][0] if self.verdicts[id] else "none"
         if how in ("completed", "stopped", "lost"):  # repeated until it runs: it may not have heard of us yet
             self._approval = verdict.verdict_id
