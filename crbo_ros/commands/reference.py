@@ -69,7 +69,8 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def calls(node: str) -> Iterator[tuple[str, str, str, str]]:
     """(verb, type, name, qos) for each create_* call of a node and of what all nodes share."""
-    for file in (f"{node}.py", "base.py"):
+    shared = ["../ros/runner_link.py"] if node == "episode_runner" else []  # the loop's link, the client's as well
+    for file in (f"{node}.py", "base.py", *shared):
         tree = ast.parse((SOURCES / file).read_text())
         loops = {
             id(inner): loop
@@ -90,7 +91,9 @@ def calls(node: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def names(argument: ast.expr, loop: ast.For | None) -> list[str]:
-    """A literal name, or those that a `for name in (...)` goes through."""
+    """A literal name, also within `name(...)`, or those that a `for name in (...)` goes through."""
+    if isinstance(argument, ast.Call) and ast.unparse(argument.func) == "name":
+        argument = argument.args[0]
     if isinstance(argument, ast.Constant):
         return [str(argument.value)]
     if loop is not None and ast.unparse(loop.target) == ast.unparse(argument):
@@ -110,7 +113,7 @@ def type_name(source: str) -> str:
 
 
 def quality(source: str) -> str:
-    """A profile of nodes/qos.py in words."""
+    """A profile of ros/qos.py in words."""
     if source.isdigit():
         return f"reliable, depth {source}"
     if not source:
@@ -123,7 +126,7 @@ def quality(source: str) -> str:
             words = [given["reliability"].lower().replace("_", " ")]
             words += ["transient local"] if given.get("durability") == "TRANSIENT_LOCAL" else []
             return ", ".join([*words, f"depth {given['depth']}"])
-    raise InvalidInput(f"reference: no profile {source} in nodes/qos.py")
+    raise InvalidInput(f"reference: no profile {source} in ros/qos.py")
 
 
 def topics() -> str:
@@ -137,7 +140,7 @@ def topics() -> str:
         (f"`{name}`", type_, ", ".join(row["from"]) or "you", ", ".join(row["to"]) or "tools", row["qos"])
         for (name, type_), row in sorted(found.items())
     ]
-    return "## Topics\n\n" + table(("topic", "type", "published by", "taken in by", "QoS"), rows)
+    return "## Topics\n\n" + table(("topic", "type", "published by", "subscribed by", "QoS"), rows)
 
 
 def services() -> str:

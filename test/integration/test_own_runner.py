@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,29 +10,28 @@ import pytest
 pytest.importorskip("rclpy")
 pytestmark = pytest.mark.ros
 ROOT = Path(__file__).parents[2]
+SCHEDULES = json.loads((ROOT / "test" / "protocol" / "recorded_schedules.json").read_text())
 
 
 @pytest.fixture
-def graph(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+def graph(start, tmp_path):
     """graph(episodes): `crbo run custom`, which has no runner of ours; namespace /own."""
 
-    def begin(episodes: int, *options: Any) -> Any:
+    def begin(episodes, *options):
         words = ["run", "custom", "--namespace", "own", "--episodes", episodes, "--experiments-dir", tmp_path]
         return start("-m", "crbo_ros.cli", *words, "--experiment", "own", "--no-report", *options)
 
     return begin
 
 
-def test_the_example_has_at_most_60_lines_and_none_of_our_python() -> None:
+def test_the_example_has_at_most_90_lines_and_none_of_our_python():
     text = (ROOT / "examples" / "own_runner.py").read_text()
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 90
     imported = re.findall(r"^(?:from|import) (crbo_ros\S*)", text, re.MULTILINE)
     assert sorted(imported) == ["crbo_ros.msg", "crbo_ros.srv"]
 
 
-def test_a_runner_of_ones_own_improves_its_policy(
-    graph: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_runner_of_ones_own_improves_its_policy(graph, start, tmp_path):
     run = graph(12)
     own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", "__ns:=/own")
     assert own.popen.wait(90) == 0, own.output
@@ -42,14 +39,32 @@ def test_a_runner_of_ones_own_improves_its_policy(
     assert "all 12 episodes are done" in own.output
     best = json.loads((tmp_path / "own" / "best.json").read_text())
     assert best["observed"] > -0.26 + 0.05  # theta_0 gives -0.26
-    told = re.search(r"best: (\[.*?\])", own.output)
-    assert told is not None, own.output
-    np.testing.assert_allclose(json.loads(told[1]), best["theta"], atol=6e-4)
+    np.testing.assert_allclose(json.loads(re.search(r"best: (\[.*?\])", own.output)[1]), best["theta"], atol=6e-4)
     assert "episodes   12" in run.output
 
 
 @pytest.mark.slow
-def test_the_client_runs_the_protocol_in_ten_lines(graph: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: f"seed {schedule['seed']}")
+def test_the_example_decides_as_the_loop_does_when_given_the_same_answers(schedule, start):
+    """Vetoed, waiting, too old, foreign, monitor lost before and while it runs, stopped, handed in again."""
+    from scripted_servers import ScriptedServers
+
+    namespace = f"/replay{schedule['seed']}"
+    servers = ScriptedServers(schedule, namespace)
+    try:
+        own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", f"__ns:={namespace}")
+        assert own.popen.wait(90) == 0, own.output
+    finally:
+        servers.close()
+    assert servers.wrong == []
+    assert servers.executions == schedule["executions"]
+    assert servers.results == schedule["results"]
+    assert not any(servers.verdicts + servers.receipts)
+    assert "the schedule is over" in own.output
+
+
+@pytest.mark.slow
+def test_the_client_runs_the_protocol_in_ten_lines(graph, tmp_path):
     from crbo_ros.client import Client
 
     run = graph(8)
@@ -72,9 +87,7 @@ def test_the_client_runs_the_protocol_in_ten_lines(graph: Callable[..., Any], tm
 
 
 @pytest.mark.slow
-def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(
-    graph: Callable[..., Any], tmp_path: Path, start: Callable[..., Any]
-) -> None:
+def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(graph, tmp_path, start):
     from std_srvs.srv import Trigger
 
     from crbo_ros.client import Client
@@ -90,7 +103,7 @@ def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_propos
     client.link.call("std_srvs/srv/Trigger", "/own/rearm", Trigger.Request(), 10.0)
     client.close()  # without a word about the trial, as if killed
     with Client("mine", namespace="own", folder=tmp_path) as client:
-        again = [(trial.id, trial.theta, trial.done(-1.0 - trial.id)) for trial in client]  # type: ignore[func-returns-value]
+        again = [(trial.id, trial.theta, trial.done(-1.0 - trial.id)) for trial in client]
     assert [id for id, *_ in again] == [0, 1, 2, 3]
     np.testing.assert_array_equal(again[0][1], first.theta)
     assert run.popen.wait(60) == 0, run.output

@@ -1,0 +1,146 @@
+"""Optimizer and monitor that answer as recorded (test/protocol/recorded_schedules.json) and note what a runner does."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+
+import crbo_ros.msg as msg
+import crbo_ros.srv as srv
+from crbo_ros.core.trial import theta_hash
+from crbo_ros.protocol.ports import RECEIPTS
+from crbo_ros.protocol.records import OUTCOMES, new_uid
+from crbo_ros.ros import qos
+
+SILENCE = 0.8  # s, longer than any runner waits for a heartbeat
+WORDS = {code: word for word, code in OUTCOMES.items()}
+
+
+class ScriptedServers:
+    """Each question gets the next answer of the schedule; an approval is used up when the runner says that it runs."""
+
+    def __init__(self, schedule: dict[str, Any], namespace: str) -> None:
+        self.executions: list[int] = []
+        self.results: list[list[Any]] = []
+        self.wrong: list[str] = []
+        self.verdicts = [list(answers) for answers in schedule["verdicts"]]
+        self.receipts = [list(answers) for answers in schedule["receipts"]]
+        self._requests: dict[str, int] = {}
+        self._told: dict[str, msg.EpisodeReturn] = {}
+        self._approval = ""  # the verdict_id of the one that is valid now
+        self._running: set[str] = set()
+        self._uid, self._silent_until, self._held_until = new_uid(), 0.0, 0.0
+        self._context = Context()
+        rclpy.init(context=self._context)
+        self._node = rclpy.create_node("scripted", namespace=namespace, context=self._context)
+        self._node.create_service(srv.ProposePolicy, "propose_policy", self._propose)
+        self._node.create_service(srv.CheckRollout, "check_rollout", self._check)
+        self._node.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge)
+        self._node.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.LATCHED)
+        self._beats = self._node.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work) for work in (self._spin, self._beat)]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._node.destroy_node()
+        rclpy.shutdown(context=self._context)
+
+    def _spin(self) -> None:
+        while not self._ended.is_set():
+            self._executor.spin_once(timeout_sec=0.1)
+
+    def _beat(self) -> None:
+        """On a thread of its own: heartbeats go on while an answer is late."""
+        while not self._ended.wait(0.05):
+            now = time.monotonic()
+            if now > self._silent_until:
+                self._beats.publish(msg.SafetyHeartbeat(monitor_uid=self._uid, armed=now > self._held_until))
+
+    def _propose(self, request: Any, response: Any) -> Any:
+        id = self._requests.setdefault(request.request_id, len(self._requests))
+        if id == len(self.verdicts):
+            response.status, response.reason = response.DONE, "the schedule is over"
+        elif id > len(self.verdicts):
+            self.wrong.append("asks for more after DONE")
+        elif not self.receipts[id]:
+            self.wrong.append(f"asks for proposal {id} once more after it was acknowledged")
+        else:
+            response.proposal = msg.Proposal(
+                experiment_uid="recorded", problem="the problem", id=id, theta=[float(id)],
+                theta_hash=theta_hash([float(id)]), lease=600.0,
+            )  # fmt: skip
+        return response
+
+    def _check(self, request: Any, response: Any) -> Any:
+        id, verdict = request.proposal.id, response.verdict
+        verdict.experiment_uid, verdict.proposal_id, verdict.theta_hash = "recorded", id, request.proposal.theta_hash
+        verdict.runner, verdict.nonce, verdict.verdict_id = request.runner, request.nonce, new_uid()
+        verdict.monitor_uid, verdict.valid_for, verdict.status = self._uid, 5.0, verdict.APPROVED
+        self._approval = ""
+        if time.monotonic() < self._held_until:
+            verdict.status = verdict.WAITING
+            return response
+        while not self._beats.get_subscription_count() or time.monotonic() < self._silent_until:
+            time.sleep(0.01)
+        time.sleep(0.15)  # it hears us now: whatever it does not run, it does not for want of a heartbeat
+        how = self.verdicts[id][0] if self.verdicts[id] else "none"
+        if how in ("completed", "stopped", "lost"):  # repeated until it runs: it may not have heard of us yet
+            self._approval = verdict.verdict_id
+            return response
+        if how == "none":
+            self.wrong.append(f"asks about proposal {id} once more")
+        elif how == "foreign":
+            verdict.nonce = "another"
+        elif how == "old":
+            verdict.valid_for = 0.2
+            time.sleep(0.4)
+        elif how == "closed":
+            self._silent_until = time.monotonic() + SILENCE
+            time.sleep(0.75 * SILENCE)
+        else:
+            verdict.status = {"waiting": verdict.WAITING, "vetoed": verdict.VETOED}[how]
+        del self.verdicts[id][:1]
+        return response
+
+    def _on_status(self, status: msg.RunnerStatus) -> None:
+        if status.state != status.RUNNING or status.verdict_id in self._running:
+            return
+        self._running.add(status.verdict_id)
+        self.executions.append(status.proposal_id)
+        if status.verdict_id != self._approval:
+            self.wrong.append(f"runs proposal {status.proposal_id} without a valid approval")
+            return
+        how = self.verdicts[status.proposal_id].pop(0)
+        if how == "lost":  # and then it is started again
+            self._silent_until, self._uid = time.monotonic() + SILENCE, new_uid()
+        elif how == "stopped":
+            self._held_until = time.monotonic() + SILENCE
+
+    def _acknowledge(self, request: Any, response: Any) -> Any:
+        episode = request.episode
+        id, outcome = episode.proposal_id, WORDS[episode.outcome]
+        if episode.episode_uid not in self._told:
+            self._told[episode.episode_uid] = episode
+            self.results.append([id, outcome])
+            if (episode.problem, list(episode.theta)) != ("the problem", [float(id)]):
+                self.wrong.append(f"the result of proposal {id} is of another problem or policy")
+            if math.isfinite(episode.value) != (outcome == "completed"):
+                self.wrong.append(f"the value of proposal {id}, which was {outcome}, is {episode.value}")
+        if not self.receipts[id]:
+            self.wrong.append(f"hands the result of proposal {id} in once more")
+            return response
+        response.status = RECEIPTS[self.receipts[id].pop(0)]
+        return response
