@@ -15,7 +15,7 @@ from crbo_ros.errors import PlantError
 from crbo_ros.protocol.gate import LOST, SETTLED, Gate, Permit
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.optimizer import OptimizerServer
-from crbo_ros.protocol.ports import Answer, Progress, Ran, Receipt, Safe, Stage, State
+from crbo_ros.protocol.ports import Progress, ProposalAnswer, Ran, Receipt, Safe, Stage, State
 from crbo_ros.protocol.records import STOPPED, Episode, Offer
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
@@ -45,7 +45,7 @@ class DirectLink:
     def propose(self, nonce: str, request_id: str) -> None:
         said = self.server.propose("runner", request_id)
         offer = None if said.proposal is None else self.server.offer(said)
-        answer = Answer(said.status, said.reason, said.retry_after, offer, self.server.name)
+        answer = ProposalAnswer(said.status, said.reason, said.retry_after, offer, self.server.name)
         self.events.append(lambda loop, now: loop.proposed(now, nonce, answer))
 
     def check(self, nonce: str, offer: Offer, recent: Sequence[Episode]) -> None:

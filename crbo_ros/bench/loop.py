@@ -26,7 +26,7 @@ from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import StoreError
 from crbo_ros.protocol import ports
 from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
-from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
+from crbo_ros.protocol.ports import Command, Limits, Progress, ProposalAnswer, Ran, Receipt, Safe, Stage, State
 from crbo_ros.protocol.records import APPROVED, COMPLETED, FAILED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.protocol.runner import EpisodeLoop
 
@@ -80,7 +80,7 @@ class World:
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         self.at(self.now + seconds, what)
 
-    def send(self, to: Process, what: Callable[[], None], most: float = 1.5) -> None:
+    def send(self, to: SimulatedProcess, what: Callable[[], None], most: float = 1.5) -> None:
         """A message: late, twice or never. A frozen process gets it when it thaws, a dead one does not."""
         copies = 1
         if not self.calm:
@@ -189,7 +189,7 @@ class World:
             raise Broken("liveness: the budget was not used up")
 
 
-class Process:
+class SimulatedProcess:
     """Something that can be killed, frozen and started again."""
 
     def __init__(self, world: World) -> None:
@@ -253,7 +253,7 @@ class Process:
         self.life += 1
 
 
-class Optimizer(Process):
+class Optimizer(SimulatedProcess):
     """The optimizer's side of the protocol: a store that survives, leases that do not."""
 
     def __init__(self, world: World, name: str = "ours") -> None:
@@ -282,21 +282,21 @@ class Optimizer(Process):
         answer = self._answer(runner.name, request_id)
         self.world.send(runner, partial(runner.on_proposed, nonce, answer))
 
-    def _answer(self, runner: str, request_id: str) -> Answer:
+    def _answer(self, runner: str, request_id: str) -> ProposalAnswer:
         for id, offered in enumerate(self.offered):
             if (offered.runner, offered.request_id) == (runner, request_id):
                 if offered.status != "pending":
-                    return Answer(ports.REFUSED, f"has ended ({offered.status})", experiment=self.name)
+                    return ProposalAnswer(ports.REFUSED, f"has ended ({offered.status})", experiment=self.name)
                 offered.leased_until = self.world.now + LEASE
-                return Answer(ports.OK, offer=self.offer(id), experiment=self.name)
+                return ProposalAnswer(ports.OK, offer=self.offer(id), experiment=self.name)
         counted = sum(math.isfinite(value) for _, value in self.results.values())
         pending = sum(offered.status == "pending" for offered in self.offered)
         if counted >= self.world.budget:
-            return Answer(ports.DONE, "all done", offer=self.offer(0), experiment=self.name)
+            return ProposalAnswer(ports.DONE, "all done", offer=self.offer(0), experiment=self.name)
         if counted + pending >= self.world.budget:
-            return Answer(ports.WAIT, "the rest is pending", 0.3, experiment=self.name)
+            return ProposalAnswer(ports.WAIT, "the rest is pending", 0.3, experiment=self.name)
         self.offered.append(Offered(runner, request_id, leased_until=self.world.now + LEASE))
-        return Answer(ports.OK, offer=self.offer(len(self.offered) - 1), experiment=self.name)
+        return ProposalAnswer(ports.OK, offer=self.offer(len(self.offered) - 1), experiment=self.name)
 
     def record(self, runner: Runner, episode: Episode) -> None:
         receipt = self._receipt(episode)
@@ -319,7 +319,7 @@ class Optimizer(Process):
             self.offered[id].leased_until = self.world.now + LEASE
 
 
-class Monitor(Process):
+class Monitor(SimulatedProcess):
     """The monitor's side: heartbeats, verdicts, stop and rearm."""
 
     def __init__(self, world: World) -> None:
@@ -566,7 +566,7 @@ class SimulatedRig:
         """Nothing to keep."""
 
 
-class Runner(Process):
+class Runner(SimulatedProcess):
     """A process with the real loop in it. Its clock may differ from the world's; its disk survives it."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -664,7 +664,7 @@ class Runner(Process):
 
     # -- what comes back ---------------------------------------------------------------------------
 
-    def on_proposed(self, nonce: str, answer: Answer) -> None:
+    def on_proposed(self, nonce: str, answer: ProposalAnswer) -> None:
         self.loop.proposed(self.clock(), nonce, answer)
         self.wake()
 

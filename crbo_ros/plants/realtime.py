@@ -139,7 +139,7 @@ class Paced(Plant):
         return {**self.plant.statistics(), **self.pacer.statistics()}
 
 
-class Worker:
+class DriverThread:
     """One thread that makes all calls to a driver, so that a driver which hangs can be given up on.
 
     A call that times out leaves the thread stuck in it: the worker is `stuck` from then on and refuses further calls.

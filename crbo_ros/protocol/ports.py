@@ -27,7 +27,7 @@ RECEIPTS = {ACCEPTED: 0, DUPLICATE: 1, REFUSED: 2, RETRY: 3}
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProposalAnswer:
     """What a runner that asked for a proposal is told. DONE: the offer is the recommended policy, if there is one."""
 
     status: str

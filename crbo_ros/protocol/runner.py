@@ -34,11 +34,11 @@ from crbo_ros.protocol.ports import (
     OPTIMIZER,
     REFUSED,
     WAIT,
-    Answer,
     Command,
     Limits,
     Link,
     Memory,
+    ProposalAnswer,
     Ran,
     Receipt,
     Rig,
@@ -150,7 +150,7 @@ class EpisodeLoop:
         else:
             self._give_back = self._cleared = True
 
-    def proposed(self, now: float, nonce: str, answer: Answer) -> None:
+    def proposed(self, now: float, nonce: str, answer: ProposalAnswer) -> None:
         """The optimizer's answer to `link.propose`."""
         question = self._answers(nonce, State.ASK)
         if question is None:
@@ -555,7 +555,7 @@ class EpisodeLoop:
         self._question = None
         return question
 
-    def _foreign(self, answer: Answer) -> str:
+    def _foreign(self, answer: ProposalAnswer) -> str:
         """Why this optimizer is not ours, or ""."""
         if self.experiment and answer.experiment not in ("", self.experiment):
             return (
@@ -587,7 +587,7 @@ class EpisodeLoop:
             return
         self._go(State.PREPARE, self.status.message if known else "")
 
-    def _finish(self, now: float, answer: Answer) -> None:
+    def _finish(self, now: float, answer: ProposalAnswer) -> None:
         """Nothing left to propose."""
         self._drop_hand()
         self.why_done = answer.reason

@@ -14,7 +14,7 @@ import crbo_ros.srv as srv
 from crbo_ros.clock import boottime
 from crbo_ros.protocol import ports
 from crbo_ros.protocol.gate import Gate, Presence
-from crbo_ros.protocol.ports import ANSWERS, RECEIPTS, Answer, Receipt, State, Status
+from crbo_ros.protocol.ports import ANSWERS, RECEIPTS, ProposalAnswer, Receipt, State, Status
 from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.ros import convert, qos
@@ -231,8 +231,10 @@ def say(logger: Any, level: str, text: str) -> None:
         logger.fatal(text)
 
 
-def to_answer(answer: Any) -> Answer:
+def to_answer(answer: Any) -> ProposalAnswer:
     """A response of propose_policy as a value."""
     status = ANSWER_WORDS.get(answer.status, ports.WAIT)
     offer = convert.from_message(answer.proposal, Offer) if len(answer.proposal.theta) else None
-    return Answer(status, answer.reason, answer.retry_after, offer, answer.proposal.experiment, answer.proposal.problem)
+    return ProposalAnswer(
+        status, answer.reason, answer.retry_after, offer, answer.proposal.experiment, answer.proposal.problem
+    )

@@ -15,7 +15,7 @@ from crbo_ros.core.problem import differences
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.protocol import ports, runner
 from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
-from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
+from crbo_ros.protocol.ports import Command, Limits, Progress, ProposalAnswer, Ran, Receipt, Safe, Stage, State
 from crbo_ros.protocol.records import APPROVED, COMPLETED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.protocol.runner import EpisodeLoop
 
@@ -199,7 +199,7 @@ class Bench:
         values: dict[str, Any] = {"lease": 600.0, "theta_hash": theta_hash(THETA), **changes}
         offer = Offer("x", "e", "", id, THETA, kind="start", **values)
         nonce, _ = self.link.last("propose")
-        self.loop.proposed(self.now, nonce, Answer(ports.OK, offer=offer, experiment="x"))
+        self.loop.proposed(self.now, nonce, ProposalAnswer(ports.OK, offer=offer, experiment="x"))
 
     def judge(self, status: str = APPROVED, **changes: Any) -> None:
         nonce, offer = self.link.last("check")
@@ -329,7 +329,7 @@ def test_the_end_of_a_run_is_heard_while_everything_is_held() -> None:
     bench.run(3.0)
     assert bench.link.count("propose") > 1, "it goes on asking whether the run is over"
     nonce, _ = bench.link.last("propose")
-    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, "finished", experiment="x"))
+    bench.loop.proposed(bench.now, nonce, ProposalAnswer(ports.DONE, "finished", experiment="x"))
     bench.alive = True
     assert bench.run(0.5) is State.ENDED
     assert bench.rig.begun == 0
@@ -405,11 +405,11 @@ def test_another_experiment_or_problem_is_not_run_and_named() -> None:
     bench = Bench(problem="task=furuta plant=stand_in")
     bench.run(0.3)
     nonce, _ = bench.link.last("propose")
-    bench.loop.proposed(bench.now, nonce, Answer(ports.WAIT, experiment="y"))
+    bench.loop.proposed(bench.now, nonce, ProposalAnswer(ports.WAIT, experiment="y"))
     assert "'y'" in bench.loop.status.message
     bench.run(1.0)
     nonce, _ = bench.link.last("propose")
-    answer = Answer(ports.OK, experiment="x", problem="task=furuta plant=nominal")
+    answer = ProposalAnswer(ports.OK, experiment="x", problem="task=furuta plant=nominal")
     bench.loop.proposed(bench.now, nonce, answer)
     assert "plant: nominal, not stand_in" in bench.loop.status.message
     assert differences("a=1 b=2", "a=1 b=3") == ["b: 2, not 3"]
