@@ -15,11 +15,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Subcommand:
-    """One word of the command line: which group of the help, what it does, where, and what it needs installed."""
+    """One command of the command line: which group of the help, what it does, where, and what it needs installed."""
 
     group: str
     help: str
-    module: str  # "{}" stands for the next word (bench NAME, train NAME)
+    module: str  # "{}" stands for the next argument (bench NAME, train NAME)
     needs: tuple[str, ...] = ("core", "sim")  # purposes: files in requirements/
     ros: bool = False  # needs ROS and the built interfaces
 
@@ -42,7 +42,7 @@ COMMANDS = {
     "demo": Subcommand("Policies", "fit a movement primitive to a demonstration", "crbo_ros.commands.demo", ros=True),
     "import-sb3": Subcommand(
         "Policies",
-        "take in a stable-baselines3 agent",
+        "import a stable-baselines3 agent",
         "crbo_ros.commands.import_sb3",
         needs=("core", "sim", "torch", "train"),
     ),
@@ -75,7 +75,7 @@ def module_of(argv: list[str]) -> str | None:
 
 
 def sub_names(command: str) -> list[str]:
-    """The words that may follow `bench` and `train`: modules with a `run`, by their file names."""
+    """The names that may follow `bench` and `train`: modules with a `run`, by their file names."""
     folder = Path(__file__).parent / COMMANDS[command].module.split(".")[1]
     return sorted(
         path.stem.replace("_", "-") for path in folder.glob("*.py") if "\ndef add_arguments(" in path.read_text()

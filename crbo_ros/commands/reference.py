@@ -119,10 +119,10 @@ def quality(source: str) -> str:
         if isinstance(node, ast.Assign) and f"qos.{ast.unparse(node.targets[0])}" == source:
             if not isinstance(node.value, ast.Call):
                 return "sensor data (best effort, depth 5)"
-            given = {word.arg: ast.unparse(word.value).split(".")[-1] for word in node.value.keywords}
-            words = [given["reliability"].lower().replace("_", " ")]
-            words += ["transient local"] if given.get("durability") == "TRANSIENT_LOCAL" else []
-            return ", ".join([*words, f"depth {given['depth']}"])
+            keywords = {keyword.arg: ast.unparse(keyword.value).split(".")[-1] for keyword in node.value.keywords}
+            words = [keywords["reliability"].lower().replace("_", " ")]
+            words += ["transient local"] if keywords.get("durability") == "TRANSIENT_LOCAL" else []
+            return ", ".join([*words, f"depth {keywords['depth']}"])
     raise InvalidInput(f"reference: no profile {source} in nodes/qos.py")
 
 
@@ -137,7 +137,7 @@ def topics() -> str:
         (f"`{name}`", type_, ", ".join(row["from"]) or "you", ", ".join(row["to"]) or "tools", row["qos"])
         for (name, type_), row in sorted(found.items())
     ]
-    return "## Topics\n\n" + table(("topic", "type", "published by", "taken in by", "QoS"), rows)
+    return "## Topics\n\n" + table(("topic", "type", "published by", "subscribed by", "QoS"), rows)
 
 
 def services() -> str:

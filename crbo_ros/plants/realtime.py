@@ -47,7 +47,7 @@ class Pacer:
         self.start()
 
     def start(self) -> None:
-        """A new episode: the grid begins now and the figures at zero."""
+        """A new episode: the grid begins now and the metrics at zero."""
         self._origin, self._step = self._clock(), 0
         self._recent: deque[float] = deque()
         self.steps, self.misses = 0, 0

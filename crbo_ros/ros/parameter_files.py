@@ -63,14 +63,14 @@ def sections(file: Path) -> list[NodeSection]:
         return []
 
 
-def complaint(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[NodeSection]) -> str:
-    """Why a node must not start with the parameters `given` and the sections of its files, or ""."""
-    return _unknown(full_name, table, given, found) or _for_nobody(full_name, found)
+def complaint(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
+    """Why a node must not start with the parameters `names` and the sections of its files, or ""."""
+    return _unknown(full_name, table, names, found) or _for_nobody(full_name, found)
 
 
-def _unknown(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[NodeSection]) -> str:
+def _unknown(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
     own = {parameter.name: parameter.default == GROUP for parameter in table}
-    for name in given:
+    for name in names:
         first, dot, _ = name.partition(".")
         if OF_ROS.fullmatch(name) or (first in own and own[first] == bool(dot)):
             continue

@@ -1,4 +1,4 @@
-"""`crbo bench plants`: figures where a plant can be made, reasons where not; and `crbo bench parts`."""
+"""`crbo bench plants`: metrics where a plant can be made, reasons where not; and `crbo bench parts`."""
 
 import json
 from pathlib import Path

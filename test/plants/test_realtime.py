@@ -1,4 +1,4 @@
-"""Pacing, deadline figures and calls that cannot hang."""
+"""Pacing, deadline metrics and calls that cannot hang."""
 
 import threading
 import time

@@ -95,7 +95,7 @@ def _finish_pending(experiment: Any, i: Any) -> Any:
     return answer.proposal
 
 
-def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path: Path) -> None:
+def test_an_episode_is_recorded_once_and_a_repeat_is_a_duplicate(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
@@ -628,7 +628,7 @@ def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before
     assert (answer.status, "vetoed" in answer.reason) == (DONE, True)
 
 
-def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_cannot_be_written_down_is_not_effective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 4)
 
