@@ -40,7 +40,7 @@ RESTLESS = 5.0  # beta is multiplied by this to explore where nothing is left to
 FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
 SIDEWAYS_SHARE = 0.5  # they do so while there are fewer than this times d data points
 FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
-SMALLEST = 0.05  # gamma in force never falls below this share of gamma
+SMALLEST = 0.05  # the effective gamma never falls below this share of gamma
 
 
 class CRBO(Method):
@@ -56,12 +56,12 @@ class CRBO(Method):
         self.surrogate = self._make_surrogate()
         self.n_init = self.settings.n_init or size(space.dim, FIRST if self.settings.sideways else None)
         self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
-        self.caution = 1.0  # gamma in force = gamma * caution; falls with vetoes, recovers with episodes
+        self.caution = 1.0  # effective gamma = gamma * caution; falls with vetoes, recovers with episodes
         self.vetoes = 0  # consecutive vetoes and failures
         self.veto_distance = math.inf  # proposals stay closer to the data than the last vetoed one did
         self.score, self.score_paper = lip.Coverage(), lip.Coverage()
         self.outputs = Standardizer()
-        self.figures: dict[str, Any] = {}
+        self.metrics: dict[str, Any] = {}
 
     def _make_surrogate(self) -> Surrogate:
         if self.settings.surrogate == "gpytorch":
@@ -106,7 +106,7 @@ class CRBO(Method):
     def report(self) -> dict[str, Any]:
         """Figures as of the last proposal; lengths in the unit box, variances in the return's units squared."""
         surrogate, square = self.surrogate, self.outputs.scale**2
-        figures: dict[str, Any] = {
+        metrics: dict[str, Any] = {
             "preset": self.settings.preset,
             "gamma": self.gamma,
             "gamma_effective": self.gamma_effective,
@@ -125,7 +125,7 @@ class CRBO(Method):
             "region_state": "ok",
             "message": "",
         }
-        return {**figures, **self.figures}
+        return {**metrics, **self.metrics}
 
     @property
     def gamma_effective(self) -> float:
@@ -166,7 +166,7 @@ class CRBO(Method):
         failed = [i for i, trial in enumerate(self.trials) if trial.end is TrialStatus.FAILED]
         for i in failed[-FAILURES_KEPT:]:  # a plant that refused a policy would refuse it again: expect the worst there
             self.surrogate.add(self.space.to_unit(self.trials[i].proposal.theta), float(np.min(self.outputs.to(y))))
-        self.figures = {"message": getattr(self.surrogate, "fit_message", "")}
+        self.metrics = {"message": getattr(self.surrogate, "fit_message", "")}
         if self.n + len(self.pending) < self.n_init:
             return self._initial(id, x0, X, y)
         return self._acquire(id, X, y)
@@ -188,40 +188,42 @@ class CRBO(Method):
         gamma, search = self.gamma_effective, self._search()
         for attempt in range(8):
             region = ConfidenceRegion(self.surrogate, gamma, compensate=self.settings.compensate_noise)
-            found = propose(region, search, self.rng(2, id, attempt))
-            if self._settled(region, found, id):
-                found = replace(
+            candidate = propose(region, search, self.rng(2, id, attempt))
+            if self._settled(region, candidate, id):
+                candidate = replace(
                     propose(region, replace(search, beta=RESTLESS * search.beta), self.rng(3, id, attempt)),
                     reason="settled: exploring",
                 )
-            elif self.settings.sideways and found.kind != "fallback" and len(X) <= SIDEWAYS_SHARE * self.space.dim:
-                found = sideways(region, found, self.rng(4, id, attempt))
-            estimate = self._estimate(X, y, self._subset(found))
-            value = lip.worst_case(found.x, X, y, estimate.noise, estimate.lipschitz)[0]
+            elif self.settings.sideways and candidate.kind != "fallback" and len(X) <= SIDEWAYS_SHARE * self.space.dim:
+                candidate = sideways(region, candidate, self.rng(4, id, attempt))
+            estimate = self._estimate(X, y, self._subset(candidate))
+            value = lip.worst_case(candidate.x, X, y, estimate.noise, estimate.lipschitz)[0]
             if self.j_min is None or value >= self.j_min or not len(self._completed):
                 break
             gamma *= 0.7
-        x, reason = self._respect(found.x, X, y, estimate)
+        x, reason = self._respect(candidate.x, X, y, estimate)
         if gamma < self.gamma_effective:
             reason = f"gamma lowered to {gamma:.3g} for J_min; {reason}".rstrip("; ")
-        if x is not found.x and not region.contains(x[None], 1e-6)[0]:  # pulled towards the data and out of the region
+        if (
+            x is not candidate.x and not region.contains(x[None], 1e-6)[0]
+        ):  # pulled towards the data and out of the region
             inside = np.flatnonzero(region.data_inside)
             x = self.surrogate.X[inside[int(np.argmax(region.data_mean[inside]))]]
-            found, reason = (
-                replace(found, kind="fallback"),
+            candidate, reason = (
+                replace(candidate, kind="fallback"),
                 "nothing closer inside the region: an evaluated policy again",
             )
-        reason = "; ".join(part for part in (found.reason, reason) if part)
-        return self._finish(id, x, found.kind, reason, region, X, y, estimate)
+        reason = "; ".join(part for part in (candidate.reason, reason) if part)
+        return self._finish(id, x, candidate.kind, reason, region, X, y, estimate)
 
-    def _settled(self, region: ConfidenceRegion, found: Candidate, id: int) -> bool:
+    def _settled(self, region: ConfidenceRegion, candidate: Candidate, id: int) -> bool:
         """Whether it is this proposal's turn to explore and UCB promises next to nothing over the best policy's mean.
 
         Next to nothing: 2 % of beta gamma sigma_f, the most that uncertainty can promise inside the region.
         """
         if not (self.settings.restless and self.settings.acquisition == "ucb" and id % PERIOD == 0):
             return False
-        mean, variance = self.surrogate.posterior(found.x[None])
+        mean, variance = self.surrogate.posterior(candidate.x[None])
         gain = float(mean[0]) + self.settings.beta * math.sqrt(float(variance[0])) - float(np.max(region.data_mean))
         return gain < 0.02 * self.settings.beta * region.gamma * math.sqrt(region.sf2)
 
@@ -240,10 +242,10 @@ class CRBO(Method):
             tolerance=1e-5 if high else 1e-7,
         )
 
-    def _subset(self, found: Candidate) -> Array:
+    def _subset(self, candidate: Candidate) -> Array:
         """The points over which the gradient's maximum is taken: the proposal and some 256 samples of the region."""
-        samples = found.samples[:: max(1, len(found.samples) // 256)]
-        return np.vstack([found.x[None], samples])
+        samples = candidate.samples[:: max(1, len(candidate.samples) // 256)]
+        return np.vstack([candidate.x[None], samples])
 
     def _respect(self, x: Array, X: Array, y: Array, estimate: lip.Estimate) -> tuple[Array, str]:
         """Pull x towards the data: closer than the last veto, and until its worst case reaches J_min where that can
@@ -293,7 +295,7 @@ class CRBO(Method):
     ) -> Proposal:
         radius = r0(self.kernel, self._lengthscale(), min(region.gamma, 0.999))
         mean, variance = self.surrogate.posterior(x[None])
-        self.figures.update(
+        self.metrics.update(
             gamma_effective=region.gamma,
             r0=radius,
             region_state=region.state,

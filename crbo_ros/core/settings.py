@@ -97,7 +97,7 @@ class Settings:
     hyperparameters: tuple[float, float, float] | None = None  # start values; fixed ones with fit=False
     surrogate: str = "closed_form"  # or "gpytorch"
     gpytorch_kernel: Any = None  # any gpytorch kernel (with its priors), for surrogate="gpytorch"
-    veto_factor: float = 0.7  # gamma in force after a veto or a failure, times this
+    veto_factor: float = 0.7  # effective gamma after a veto or a failure, times this
     recovery: float = 1.5  # and back by this factor with each completed episode
     max_vetoes: int = 20  # consecutive ones, then Exhausted
 

@@ -45,7 +45,7 @@ def save(o: CRBO) -> dict[str, Any]:
         "veto_distance": None if math.isinf(o.veto_distance) else o.veto_distance,
         "score": [o.score.held, o.score.count, o.score_paper.held, o.score_paper.count],
         "outputs": [o.outputs.centre, o.outputs.scale],
-        "figures": dict(o.figures),
+        "figures": dict(o.metrics),
     }
 
 
@@ -70,4 +70,4 @@ def load(o: CRBO, state: dict[str, Any]) -> None:
     held, count, held_paper, count_paper = state["score"]
     o.score, o.score_paper = Coverage(held, count), Coverage(held_paper, count_paper)
     o.outputs = Standardizer(*state["outputs"])
-    o.figures = dict(state["figures"])
+    o.metrics = dict(state["figures"])
