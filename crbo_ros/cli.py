@@ -14,49 +14,51 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Command:
-    """One word of the command line: which group of the help, what it does, where, and what it needs installed."""
+class Subcommand:
+    """One command of the command line: which group of the help, what it does, where, and what it needs installed."""
 
     group: str
     help: str
-    module: str  # "{}" stands for the next word (bench NAME, train NAME)
+    module: str  # "{}" stands for the next argument (bench NAME, train NAME)
     needs: tuple[str, ...] = ("core", "sim")  # purposes: files in requirements/
     ros: bool = False  # needs ROS and the built interfaces
 
 
 COMMANDS = {
-    "run": Command("Main", "improve a policy: run TASK [options]", "crbo_ros.commands.run", ros=True),
-    "rollout": Command("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
-    "inspect": Command("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
-    "report": Command("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
-    "export": Command("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
-    "gui": Command("Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True),
-    "train": Command(
+    "run": Subcommand("Main", "improve a policy: run TASK [options]", "crbo_ros.commands.run", ros=True),
+    "rollout": Subcommand("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
+    "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
+    "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
+    "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
+    "gui": Subcommand(
+        "Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True
+    ),
+    "train": Subcommand(
         "Policies",
         "make an initial policy: train NAME",
         "crbo_ros.training.{}",
         needs=("core", "sim", "torch", "train"),
     ),
-    "demo": Command("Policies", "fit a movement primitive to a demonstration", "crbo_ros.commands.demo", ros=True),
-    "import-sb3": Command(
+    "demo": Subcommand("Policies", "fit a movement primitive to a demonstration", "crbo_ros.commands.demo", ros=True),
+    "import-sb3": Subcommand(
         "Policies",
-        "take in a stable-baselines3 agent",
+        "import a stable-baselines3 agent",
         "crbo_ros.commands.import_sb3",
         needs=("core", "sim", "torch", "train"),
     ),
-    "bench": Command(
+    "bench": Subcommand(
         "Measure", "a benchmark: bench NAME", "crbo_ros.bench.{}", needs=("core", "sim", "torch", "bench"), ros=True
     ),
-    "test": Command(
+    "test": Subcommand(
         "Develop",
         "lint, types and tests: test [--slow] [pytest arguments]",
         "crbo_ros.commands.test",
         needs=("core", "sim", "torch", "bench", "test", "gui"),
         ros=True,
     ),
-    "doctor": Command("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
-    "shell": Command("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
-    "reference": Command("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference"),
+    "doctor": Subcommand("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
+    "shell": Subcommand("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
+    "reference": Subcommand("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference"),
 }
 
 
@@ -73,7 +75,7 @@ def module_of(argv: list[str]) -> str | None:
 
 
 def sub_names(command: str) -> list[str]:
-    """The words that may follow `bench` and `train`: modules with a `run`, by their file names."""
+    """The names that may follow `bench` and `train`: modules with a `run`, by their file names."""
     folder = Path(__file__).parent / COMMANDS[command].module.split(".")[1]
     return sorted(
         path.stem.replace("_", "-") for path in folder.glob("*.py") if "\ndef add_arguments(" in path.read_text()

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         f"{facts['processor']}, {facts['cores']} cores, load average {facts['load'][0]} at the start and {load} at the "
         f"end, Python {facts['python']}, {versions}; {facts['date']} UTC; one BLAS thread; seed {args.seed}."
     )
-    text = "# The core's figures\n\n" + "\n\n".join(texts) + "\n"
+    text = "# The core's metrics\n\n" + "\n\n".join(texts) + "\n"
     name = "core" if args.part is None else "core-" + "-".join(parts)
     write_atomically(args.out / f"{name}.json", json.dumps(record, indent=1))
     write_atomically(args.out / f"{name}.md", text)

@@ -68,13 +68,13 @@ def run_graph(args: argparse.Namespace, folder: Path) -> tuple[float, list[Any],
     from crbo_ros.bringup.processes import Graph
     from crbo_ros.view.watcher import Watcher
 
-    given = {
+    arguments = {
         "experiments_dir": str(folder),
         "experiment": "there",
         "seed": str(args.seed),
         "episodes": str(args.episodes),
     }
-    specs = graph(args.task, {**given, "j_min_drop": "inf"})  # as in one process: no threshold
+    specs = graph(args.task, {**arguments, "j_min_drop": "inf"})  # as in one process: no threshold
     with Graph(specs, namespace="bench", say=lambda line: None) as processes, Watcher("bench") as watcher:
         done = processes.wait_for(lambda: watcher.state is not None and watcher.state.completed >= args.episodes, 600)
         if not done:

@@ -80,7 +80,7 @@ class World:
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         self.at(self.now + seconds, what)
 
-    def send(self, to: Process, what: Callable[[], None], most: float = 1.5) -> None:
+    def send(self, to: SimulatedProcess, what: Callable[[], None], most: float = 1.5) -> None:
         """A message: late, twice or never. A frozen process gets it when it thaws, a dead one does not."""
         copies = 1
         if not self.calm:
@@ -189,7 +189,7 @@ class World:
             raise Broken("liveness: the budget was not used up")
 
 
-class Process:
+class SimulatedProcess:
     """Something that can be killed, frozen and started again."""
 
     def __init__(self, world: World) -> None:
@@ -253,7 +253,7 @@ class Process:
         self.life += 1
 
 
-class Optimizer(Process):
+class Optimizer(SimulatedProcess):
     """The optimizer's side of the protocol: a store that survives, leases that do not."""
 
     def __init__(self, world: World, name: str = "ours") -> None:
@@ -319,7 +319,7 @@ class Optimizer(Process):
             self.offered[id].leased_until = self.world.now + LEASE
 
 
-class Monitor(Process):
+class Monitor(SimulatedProcess):
     """The monitor's side: heartbeats, verdicts, stop and rearm."""
 
     def __init__(self, world: World) -> None:
@@ -566,7 +566,7 @@ class SimulatedRig:
         """Nothing to keep."""
 
 
-class Runner(Process):
+class Runner(SimulatedProcess):
     """A process with the real loop in it. Its clock may differ from the world's; its disk survives it."""
 
     def __init__(self, world: World, name: str) -> None:

@@ -92,7 +92,7 @@ def monitor_refresh(episodes: int) -> list[float]:
     from crbo_ros.protocol.records import Episode, Offer
     from crbo_ros.rqt.qt import QtWidgets
     from crbo_ros.rqt.widget import MonitorWidget
-    from crbo_ros.view.values import Publishers, State
+    from crbo_ros.view.values import OptimizerState, Publishers
 
     application = QtWidgets.QApplication.instance() or QtWidgets.QApplication(["crbo"])
     client, rng = _Values(), np.random.default_rng(0)
@@ -112,7 +112,10 @@ def monitor_refresh(episodes: int) -> list[float]:
         window.refresh()
         application.processEvents()
 
-    client.values += [Publishers("", True, True, True, ("",)), State("furuta", "e", "furuta", "crbo", "running")]
+    client.values += [
+        Publishers("", True, True, True, ("",)),
+        OptimizerState("furuta", "e", "furuta", "crbo", "running"),
+    ]
     add(episodes)
     seconds = timed(lambda: add(1), 1)
     window.close()

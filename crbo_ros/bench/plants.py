@@ -24,7 +24,7 @@ PACKAGES = ("numpy", "numba", "pybullet", "gymnasium")
 
 
 def measure(name: str, plant: str | None, episodes: int, seed: int) -> dict[str, Any]:
-    """One row: figures, or the reason why this plant was skipped."""
+    """One row: metrics, or the reason why this plant was skipped."""
     row: dict[str, Any] = {"task": name, "plant": plant or ""}
     try:
         task = registry.make_task(name, plant)
@@ -86,7 +86,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """What the metrics were measured on."""
     versions = {}
     for package in PACKAGES:
         try:

@@ -40,7 +40,7 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Problem:
+class BenchProblem:
     """A task as the methods see it. `regret` (theta -> J* - J(theta)) where the optimum is known."""
 
     name: str
@@ -59,7 +59,7 @@ def synthetic_function(dim: int, seed: int) -> Any:
 
 
 @contextmanager
-def open_problem(name: str, seed: int) -> Iterator[Problem]:
+def open_problem(name: str, seed: int) -> Iterator[BenchProblem]:
     """The problem of that name, its plant connected; "synthetic-2d" is function number `seed`."""
     if name.startswith("synthetic-"):
         function = synthetic_function(int(name.removeprefix("synthetic-").removesuffix("d")), seed)
@@ -67,7 +67,7 @@ def open_problem(name: str, seed: int) -> Iterator[Problem]:
         def observe(theta: Array, rng: np.random.Generator) -> Rollout:
             return Rollout(function.observe(theta, rng), "completed")
 
-        yield Problem(name, function.space, function.theta_0, observe, function.regret)
+        yield BenchProblem(name, function.space, function.theta_0, observe, function.regret)
         return
     with make_task(name) as task:
 
@@ -75,7 +75,7 @@ def open_problem(name: str, seed: int) -> Iterator[Problem]:
             outcome = task.rollout(theta, rng)
             return Rollout(float(outcome.value) if outcome.counts else math.nan, outcome.end, outcome.reason)
 
-        yield Problem(name, task.space, task.theta_0, rollout)
+        yield BenchProblem(name, task.space, task.theta_0, rollout)
 
 
 @lru_cache(maxsize=32)

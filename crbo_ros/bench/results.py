@@ -1,4 +1,4 @@
-"""docs/RESULTS.md from the results folder: our figures beside the paper's statements, task by task.
+"""docs/RESULTS.md from the results folder: our metrics beside the paper's statements, task by task.
 
 Reads what the other benchmarks left in `--results`; a part that was not run is left out, and says so.
 """

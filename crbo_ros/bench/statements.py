@@ -2,7 +2,7 @@
 
 INTRODUCTION = """# Results
 
-Our figures beside the statements of Fröhlich, Zeilinger and Klenske, *Cautious Bayesian Optimization for
+Our metrics beside the statements of Fröhlich, Zeilinger and Klenske, *Cautious Bayesian Optimization for
 Efficient and Scalable Policy Search* (L4DC 2021). Made by `./crbo bench paper` and `./crbo bench results`; every
 run is kept in `results/*/runs`, and a sweep that was stopped goes on with the same command."""
 
@@ -28,7 +28,7 @@ seeds 500 to 507, where it was found (the ablation below shows five of these). T
 proposals, which acted on none of these tasks and have been removed since."""
 
 SYNTHETIC = """The paper: in 2-D no significant advantage over standard BO; in 5-D standard BO begins to exploit
-only after about 100 evaluations, while CRBO follows the gradient from the start and needs far fewer. Its figures
+only after about 100 evaluations, while CRBO follows the gradient from the start and needs far fewer. Its metrics
 reach a regret of about 1e-5 in both.
 
 Ours: draws of the same prior by random Fourier features, hyperparameters by MAP; "known" has the prior's own

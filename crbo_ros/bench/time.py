@@ -20,7 +20,7 @@ import numpy as np
 from crbo_ros.bench.figures import label
 from crbo_ros.bench.sweep import machine, write_atomically
 from crbo_ros.bench.tables import markdown
-from crbo_ros.core.method import Method, Trial
+from crbo_ros.core.method import Method, TrialRecord
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import MissingDependency
@@ -59,7 +59,7 @@ def feed(method: Method, thetas: np.ndarray, values: np.ndarray) -> None:
     for theta, value in zip(thetas, values, strict=True):
         id = len(method.trials)
         kind = "start" if id == 0 else "acquisition"
-        method.trials.append(Trial(Proposal(id, theta, kind), TrialStatus.COMPLETED, float(value)))
+        method.trials.append(TrialRecord(Proposal(id, theta, kind), TrialStatus.COMPLETED, float(value)))
         method._completed.append(id)
     if hasattr(method, "_members"):  # Local BO: the last ones are its current iteration
         method._members = list(range(len(values) - 10, len(values)))

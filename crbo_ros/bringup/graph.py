@@ -1,6 +1,6 @@
 """The graph, defined once: which nodes, with which parameters. The launch files and `crbo run` both start this.
 
-Plain data without ROS. Parameters come from config/<task>.yaml; arguments that are given override them.
+Plain data without ROS. Parameters come from config/<task>.yaml; arguments override them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ARGUMENTS = (
     Argument("experiments_dir", "where experiments are kept", ALL),
     Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
 )
-# Short words for task_options.
+# Short names for task_options.
 TASK_OPTIONS = (
     Argument("env", "gymnasium environment (task gym)"),
     Argument("weights", "policy file (task gym)"),
@@ -110,27 +110,29 @@ def config_file(task: str) -> Path:
     raise InvalidInput(f"no config/{task}.yaml in {' or '.join(map(str, places))}")
 
 
-def with_task_options(given: dict[str, str]) -> dict[str, str]:
+def with_task_options(arguments: dict[str, str]) -> dict[str, str]:
     """The arguments with env, weights, config (files: by their full path) and realtime moved into task_options."""
-    words = {argument.name: argument for argument in TASK_OPTIONS}
-    found = {name: parse(words[name], given[name]) for name in sorted(words) if given.get(name)}
-    found |= {name: str(Path(found[name]).expanduser().resolve()) for name in ("weights", "config") if name in found}
-    rest = {name: text for name, text in given.items() if name not in words}
-    if found:
-        options = next(argument for argument in ARGUMENTS if argument.name == "task_options")
-        rest["task_options"] = json.dumps({**parse(options, given.get("task_options") or "{}"), **found})
+    short = {argument.name: argument for argument in TASK_OPTIONS}
+    options = {name: parse(short[name], arguments[name]) for name in sorted(short) if arguments.get(name)}
+    options |= {
+        name: str(Path(options[name]).expanduser().resolve()) for name in ("weights", "config") if name in options
+    }
+    rest = {name: text for name, text in arguments.items() if name not in short}
+    if options:
+        task_options = next(argument for argument in ARGUMENTS if argument.name == "task_options")
+        rest["task_options"] = json.dumps({**parse(task_options, arguments.get("task_options") or "{}"), **options})
     return rest
 
 
-def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
+def graph(task: str, arguments: dict[str, str]) -> list[NodeSpec]:
     """The nodes for a task, from arguments as text (empty or missing: the config file's value)."""
-    given = with_task_options(given)
-    file = Path(given[CONFIG.name]).expanduser() if given.get(CONFIG.name) else config_file(task)
+    arguments = with_task_options(arguments)
+    file = Path(arguments[CONFIG.name]).expanduser() if arguments.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
     values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
-        if text := given.get(argument.name, ""):
+        if text := arguments.get(argument.name, ""):
             value = parse(argument, text)
             for node in argument.nodes if value != {} else ():
                 values[node][argument.name] = value
@@ -139,7 +141,7 @@ def graph(task: str, given: dict[str, str]) -> list[NodeSpec]:
     name = own.get("experiment") or f"{task}-{plant}-{own.get('method', 'crbo')}-s{own.get('seed', 1)}"
     for node in ALL:
         values[node]["experiment"] = name
-    runners = parse(RUNNERS, given.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
+    runners = parse(RUNNERS, arguments.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
     if not 0 <= runners <= 64:
         raise InvalidInput(f"runners: {runners} is not from 0 to 64")
     ours = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]

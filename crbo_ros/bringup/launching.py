@@ -41,10 +41,10 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
     ]
 
     def start(context: LaunchContext) -> list[Any]:
-        given = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
-        name = given.pop("env") if given["env"] in TASKS else task
-        nodes = Nodes(given[NAMESPACE.name], given[LOG_LEVEL.name])
-        return [action for spec in graph(name, given) for action in nodes.start(spec)]
+        values = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
+        name = values.pop("env") if values["env"] in TASKS else task
+        nodes = Nodes(values[NAMESPACE.name], values[LOG_LEVEL.name])
+        return [action for spec in graph(name, values) for action in nodes.start(spec)]
 
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 

@@ -40,9 +40,9 @@ def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path) -> lis
     overrides = folder / f"{spec.name}.yaml"
     full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
     overrides.write_text(params_text(full_name, spec.parameters))
-    words = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable, "--ros-args", "-r", f"__node:={spec.name}"]
-    words += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
-    return [*words, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
+    line = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable, "--ros-args", "-r", f"__node:={spec.name}"]
+    line += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
+    return [*line, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
 
 
 class Restarts:
@@ -65,11 +65,11 @@ class Restarts:
 class Process:
     """One node, its output passed on line by line with its name in front."""
 
-    def __init__(self, spec: NodeSpec, words: list[str], key: str, say: Say) -> None:
+    def __init__(self, spec: NodeSpec, line: list[str], key: str, say: Say) -> None:
         self.spec = spec
         # A session of its own: a Ctrl-C at the terminal reaches us alone, and we end the nodes in order, once each.
         self._popen = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             start_new_session=True, env={**os.environ, **environment(spec, key)},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._pass_on, args=(say,), daemon=True)
@@ -123,8 +123,8 @@ class Graph:
     def start(self, name: str) -> Process:
         """Start (or start again) the node of that name."""
         spec = next(spec for spec in self.specs if spec.name == name)
-        words = command(spec, self.namespace, self.log_level, Path(self._folder.name))
-        self.processes[name] = Process(spec, words, self.key, self.say)
+        line = command(spec, self.namespace, self.log_level, Path(self._folder.name))
+        self.processes[name] = Process(spec, line, self.key, self.say)
         return self.processes[name]
 
     def of(self, executable: str) -> list[Process]:

@@ -56,21 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    given = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
-    given["experiments_dir"] = str(Path(given["experiments_dir"] or "experiments").resolve())
-    specs = graph(args.task, given)
+    arguments = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
+    arguments["experiments_dir"] = str(Path(arguments["experiments_dir"] or "experiments").resolve())
+    specs = graph(args.task, arguments)
     own = specs[0].configured()
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
     problem = task_problem(args.task, own.get("plant") or None, **own.get("task_options", {}))
     experiment = own["experiment"]
-    namespace = given["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
-    folder = Path(given["experiments_dir"]) / experiment
+    namespace = arguments["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
+    folder = Path(arguments["experiments_dir"]) / experiment
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
         os.close(claim(folder / "experiment.sqlite"))
     for spec in specs:
         if spec.executable == "episode_runner":
             spec.parameters["exit_when_done"] = True
-    code = _run_graph(specs, namespace, given["log_level"], folder)
+    code = _run_graph(specs, namespace, arguments["log_level"], folder)
     return code or _conclude(args, own, problem, folder)
 
 

@@ -21,7 +21,7 @@ from crbo_ros.errors import InvalidInput
 
 
 @dataclass
-class Trial:
+class TrialRecord:
     """A proposal and what became of it."""
 
     proposal: Proposal
@@ -39,7 +39,7 @@ class Method(ABC):
         self.space = space
         self.theta_0 = space.check(theta_0, "theta_0")
         self.seed = int(seed)
-        self.trials: list[Trial] = []
+        self.trials: list[TrialRecord] = []
         self._completed: list[int] = []  # ids in the order in which their returns came
         self._log: list[list[Any]] = []
 
@@ -48,7 +48,7 @@ class Method(ABC):
     def ask(self) -> Proposal:
         """The next policy to try. Asking again before telling gives a different one."""
         proposal = self._propose(len(self.trials))
-        self.trials.append(Trial(proposal))
+        self.trials.append(TrialRecord(proposal))
         self._log.append(["ask"])
         return proposal
 
@@ -159,7 +159,7 @@ class Method(ABC):
             self._completed.append(int(id))
         self._on_end(int(id), end)
 
-    def _pending_trial(self, id: int, late: bool = False) -> Trial:
+    def _pending_trial(self, id: int, late: bool = False) -> TrialRecord:
         if isinstance(id, bool) or not isinstance(id, (int, np.integer)) or not 0 <= id < len(self.trials):
             raise InvalidInput(f"id: no proposal has the id {id!r}")
         trial = self.trials[int(id)]

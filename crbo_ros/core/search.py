@@ -118,7 +118,7 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
     return Candidate(x, kind, reason, samples)
 
 
-def sideways(region: ConfidenceRegion, found: Candidate, rng: np.random.Generator) -> Candidate:
+def sideways(region: ConfidenceRegion, candidate: Candidate, rng: np.random.Generator) -> Candidate:
     """The same step from the nearest evaluated policy, turned by SIDEWAYS into a direction that no data point has.
 
     On the region's edge sigma_n is constant, so that UCB follows the posterior mean alone, and the mean's gradient lies
@@ -126,11 +126,11 @@ def sideways(region: ConfidenceRegion, found: Candidate, rng: np.random.Generato
     has 90 % of its length along the gradient, and its return tells the slope along one more direction.
     """
     X = region.surrogate.X
-    i = int(np.argmin(np.sum((X - found.x) ** 2, axis=1)))
-    step = found.x - X[i]
+    i = int(np.argmin(np.sum((X - candidate.x) ** 2, axis=1)))
+    step = candidate.x - X[i]
     length = float(np.linalg.norm(step))
     if len(X) >= region.dim or not length > 1e-9:
-        return found
+        return candidate
     known = np.linalg.qr(np.vstack([np.delete(X - X[i], i, axis=0), step]).T)[0]
     new = rng.standard_normal(size=(region.dim,))
     new -= known @ (known.T @ new)
@@ -138,8 +138,8 @@ def sideways(region: ConfidenceRegion, found: Candidate, rng: np.random.Generato
     for factor in 0.93 ** np.arange(12):  # the turned step's end lies a little outside: shorten it
         x = np.clip(X[i] + factor * turned, 0.0, 1.0)
         if region.contains(x[None])[0]:
-            return replace(found, x=x, reason="a part of the step goes in a new direction")
-    return found
+            return replace(candidate, x=x, reason="a part of the step goes in a new direction")
+    return candidate
 
 
 def _thompson(region: ConfidenceRegion, candidates: Array, mean: Array, rng: np.random.Generator) -> Array:

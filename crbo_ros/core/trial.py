@@ -34,7 +34,7 @@ class Proposal:
     sigma: float = NAN  # its standard deviation
     worst_case: float = NAN  # lower bound on the return, with the upper confidence bound on L
     worst_case_paper: float = NAN  # the paper's estimate of the same
-    gamma: float = NAN  # confidence parameter in force
+    gamma: float = NAN  # effective confidence parameter
     reason: str = ""  # why this kind, when something unusual happened
 
 

@@ -67,5 +67,5 @@ class BO(GPMethod):
             design = latin_hypercube(max(self.n_init, id + 1), self.space.dim, self.rng(0))
             return self.proposal(id, design[id], "initial", predict=False)
         self.fit()
-        found = propose(ConfidenceRegion(self.surrogate, 1.0), Search("ucb", self.beta, starts=4), self.rng(1, id))
-        return self.proposal(id, found.x, found.kind, reason=found.reason)
+        candidate = propose(ConfidenceRegion(self.surrogate, 1.0), Search("ucb", self.beta, starts=4), self.rng(1, id))
+        return self.proposal(id, candidate.x, candidate.kind, reason=candidate.reason)

@@ -108,12 +108,12 @@ class ManagedNode(LifecycleNode):
     def _check_parameters(self) -> None:
         """Refuse what this node does not have, and sections of its parameter files that are for nobody."""
         found = [section for file in files_of(sys.argv) for section in sections(file)]
-        given = self.get_parameters_by_prefix("")
-        if wrong := complaint(self.get_fully_qualified_name(), self.PARAMETERS, given, found):
+        parameters = self.get_parameters_by_prefix("")
+        if wrong := complaint(self.get_fully_qualified_name(), self.PARAMETERS, parameters, found):
             raise InvalidInput(wrong)
 
     def _declare(self, parameter: Parameter) -> None:
-        """Declare it again (rclpy did with what was given), with its description, type and range."""
+        """Declare it again (rclpy did with its value), with its description, type and range."""
         if parameter.default == GROUP:
             for name in self.get_parameters_by_prefix(parameter.name):
                 self.undeclare_parameter(f"{parameter.name}.{name}")

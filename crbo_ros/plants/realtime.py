@@ -47,7 +47,7 @@ class Pacer:
         self.start()
 
     def start(self) -> None:
-        """A new episode: the grid begins now and the figures at zero."""
+        """A new episode: the grid begins now and the metrics at zero."""
         self._origin, self._step = self._clock(), 0
         self._recent: deque[float] = deque()
         self.steps, self.misses = 0, 0
@@ -143,7 +143,7 @@ class Paced(Plant):
         return {**self.plant.statistics(), **self.pacer.statistics()}
 
 
-class Worker:
+class DriverThread:
     """One thread that makes all calls to a driver, so that a driver which hangs can be given up on.
 
     A call that times out leaves the thread stuck in it: the worker is `stuck` from then on and refuses further calls.

@@ -18,7 +18,7 @@ from crbo_ros.core.trial import NAN
 from crbo_ros.errors import InvalidInput
 from crbo_ros.protocol.records import VETOED
 from crbo_ros.view.run_view import RunView
-from crbo_ros.view.values import CODES, TOPICS, State
+from crbo_ros.view.values import CODES, TOPICS, OptimizerState
 
 BUILTIN = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec\n",
@@ -58,7 +58,7 @@ def messages(run: RunView) -> Iterator[Message]:
         yield topic, TOPICS[topic][0], value.stamp, plain(value)
 
 
-def _states(run: RunView) -> Iterator[State]:
+def _states(run: RunView) -> Iterator[OptimizerState]:
     """The optimizer's state after each end of a proposal. The recommended policy is known for the last one only."""
     facts = run.experiment
     if facts is None:
@@ -77,7 +77,7 @@ def _states(run: RunView) -> Iterator[State]:
         metrics: dict[str, Any] = {
             name: float(v) for name in METRICS if isinstance(v := row.metrics.get(name), (int, float))
         }
-        yield State(
+        yield OptimizerState(
             facts["name"], facts["uid"], facts["task"], facts["method"],
             state="finished" if last and run.finished else "running",
             message=run.finished if last else row.reason, dim=facts["dim"], completed=len(values),

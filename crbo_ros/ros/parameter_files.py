@@ -22,7 +22,7 @@ OF_ROS = re.compile(r"use_sim_time|start_type_description_service|qos_overrides\
 
 
 @dataclass(frozen=True)
-class Section:
+class NodeSection:
     """The parameters that a file has for the nodes whose full name matches a pattern."""
 
     file: str
@@ -45,15 +45,15 @@ def files_of(arguments: Sequence[str]) -> list[Path]:
     return [Path(path) for word, path in pairwise(arguments) if word == "--params-file"]
 
 
-def sections(file: Path) -> list[Section]:
+def sections(file: Path) -> list[NodeSection]:
     """The sections of a parameter file; none of one that cannot be read (ROS has complained about it already)."""
     import yaml
 
-    def walk(pattern: str, content: Any) -> Iterable[Section]:
+    def walk(pattern: str, content: Any) -> Iterable[NodeSection]:
         for key, value in content.items() if isinstance(content, dict) else ():
             if key == "ros__parameters":
                 names = frozenset(str(name).split(".")[0] for name in value or ())
-                yield Section(file.name, pattern, names)
+                yield NodeSection(file.name, pattern, names)
             else:
                 yield from walk(f"{pattern}/{str(key).strip('/')}", value)
 
@@ -63,14 +63,14 @@ def sections(file: Path) -> list[Section]:
         return []
 
 
-def complaint(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[Section]) -> str:
-    """Why a node must not start with the parameters `given` and the sections of its files, or ""."""
-    return _unknown(full_name, table, given, found) or _for_nobody(full_name, found)
+def complaint(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
+    """Why a node must not start with the parameters `names` and the sections of its files, or ""."""
+    return _unknown(full_name, table, names, found) or _for_nobody(full_name, found)
 
 
-def _unknown(full_name: str, table: Sequence[Parameter], given: Iterable[str], found: Sequence[Section]) -> str:
+def _unknown(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
     own = {parameter.name: parameter.default == GROUP for parameter in table}
-    for name in given:
+    for name in names:
         first, dot, _ = name.partition(".")
         if OF_ROS.fullmatch(name) or (first in own and own[first] == bool(dot)):
             continue
@@ -85,7 +85,7 @@ def _unknown(full_name: str, table: Sequence[Parameter], given: Iterable[str], f
     return ""
 
 
-def _for_nobody(full_name: str, found: Sequence[Section]) -> str:
+def _for_nobody(full_name: str, found: Sequence[NodeSection]) -> str:
     namespace = full_name.rpartition("/")[0]
     for section in found:
         ours = OURS.fullmatch(section.last)

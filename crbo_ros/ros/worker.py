@@ -1,4 +1,4 @@
-"""A thread that does a node's thinking, so that its executor never waits for it."""
+"""A thread that does a node's computing, so that its executor never waits for it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 from crbo_ros.protocol.records import AT_OPERATOR, WAITING, Episode, Offer, Verdict
 from crbo_ros.view.numbers import number, percent
 from crbo_ros.view.run_view import Row, RunView
-from crbo_ros.view.values import Heartbeat, Publishers, Reply, State, Status
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 HEARTBEAT_TIMEOUT = 1.0  # s; the runners' own is shorter, this one only decides what is shown
 STATUS_TIMEOUT = 2.5  # s; runners report twice a second
@@ -29,10 +29,10 @@ class LiveView:
 
     def clear(self) -> None:
         """Forget everything (another namespace was chosen)."""
-        self.state: State | None = None
+        self.state: OptimizerState | None = None
         self.heartbeat: Heartbeat | None = None
         self.publishers = Publishers("")
-        self.runners: dict[str, tuple[float, Status]] = {}
+        self.runners: dict[str, tuple[float, RunnerStatus]] = {}
         self.message = ""  # the last thing a service said
         self._beat = -math.inf
         self._runs: dict[str, RunView] = {}  # by experiment_uid
@@ -48,11 +48,11 @@ class LiveView:
             if isinstance(value, (Offer, Verdict, Episode)):
                 self._newest = value.experiment_uid
                 self._run(value.experiment_uid).record(value)
-            elif isinstance(value, State):
+            elif isinstance(value, OptimizerState):
                 self.state = value
             elif isinstance(value, Heartbeat):
                 self.heartbeat, self._beat = value, self._clock()
-            elif isinstance(value, Status):
+            elif isinstance(value, RunnerStatus):
                 self.runners[value.runner] = (self._clock(), value)
             elif isinstance(value, Publishers):
                 self.publishers = value
@@ -94,7 +94,7 @@ class LiveView:
     def optimizer_alive(self) -> bool:
         return self.publishers.optimizer and self.state is not None
 
-    def live_runners(self) -> list[Status]:
+    def live_runners(self) -> list[RunnerStatus]:
         """The runners heard of lately, by name."""
         now = self._clock()
         alive = {name: status for name, (at, status) in self.runners.items() if now - at < STATUS_TIMEOUT}

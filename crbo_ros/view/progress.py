@@ -10,7 +10,7 @@ from crbo_ros.view.live import LiveView
 from crbo_ros.view.numbers import bar, minutes, number
 
 
-class Progress:
+class ProgressLine:
     """The line of a LiveView; knows the pace since it saw the first return."""
 
     def __init__(self, view: LiveView, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ RUNNER_STATES = {"idle": 0, "waiting": 1, "running": 2, "held": 3, "done": 4, "e
 
 
 @dataclass(frozen=True)
-class State:
+class OptimizerState:
     """The optimizer, from msg/OptimizerState."""
 
     experiment: str
@@ -63,7 +63,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
-class Status:
+class RunnerStatus:
     """A runner, from msg/RunnerStatus."""
 
     runner: str
@@ -96,17 +96,17 @@ class Reply:
 
 # topic: (message of crbo_ros, value)
 TOPICS: dict[str, tuple[str, type]] = {
-    "optimizer_state": ("OptimizerState", State),
+    "optimizer_state": ("OptimizerState", OptimizerState),
     "proposal": ("Proposal", Offer),
     "safety_verdict": ("SafetyVerdict", Verdict),
     "safety_heartbeat": ("SafetyHeartbeat", Heartbeat),
     "episode_return": ("EpisodeReturn", Episode),
-    "runner_status": ("RunnerStatus", Status),
+    "runner_status": ("RunnerStatus", RunnerStatus),
 }
 # The fields of each value that are words, with their numbers.
 CODES: dict[type, dict[str, dict[str, int]]] = {
-    State: {"state": STATES},
-    Status: {"state": RUNNER_STATES},
+    OptimizerState: {"state": STATES},
+    RunnerStatus: {"state": RUNNER_STATES},
     Verdict: {"status": VERDICTS},
     Episode: {"outcome": OUTCOMES},
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from crbo_ros.view.live import LiveView
-from crbo_ros.view.progress import Progress
+from crbo_ros.view.progress import ProgressLine
 from crbo_ros.view.topics import TopicFeed
-from crbo_ros.view.values import State
+from crbo_ros.view.values import OptimizerState
 
 
 class Watcher(TopicFeed):
@@ -14,10 +14,10 @@ class Watcher(TopicFeed):
     def __init__(self, namespace: str = "") -> None:
         super().__init__(namespace, "crbo_run")
         self.view = LiveView()
-        self._progress = Progress(self.view)
+        self._progress = ProgressLine(self.view)
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> OptimizerState | None:
         """The optimizer's newest."""
         self.view.record(self.poll())
         return self.view.state

@@ -51,7 +51,7 @@ def test_excess_finds_a_point_outside_and_one_inside(function: Any) -> None:
     assert excess(optimizer, np.array([1.0, 1.0]) * -np.sign(function.theta_0), proposal.gamma) > 0.1
 
 
-def test_runs_of_the_parts_give_their_figures() -> None:
+def test_runs_of_the_parts_give_their_metrics() -> None:
     checked = inside_run((2, 0.5, 0, 4))
     assert (checked["checked"], checked["outside"]) == (4, 0)
     result = synthetic_run(("x", "crbo", {}, 2, 6, 0))

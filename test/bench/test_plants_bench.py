@@ -1,4 +1,4 @@
-"""`crbo bench plants`: figures where a plant can be made, reasons where not; and `crbo bench parts`."""
+"""`crbo bench plants`: metrics where a plant can be made, reasons where not; and `crbo bench parts`."""
 
 import json
 from pathlib import Path
@@ -29,4 +29,4 @@ def test_every_part_that_has_to_keep_up_is_measured_against_its_time(
     rows = json.loads(out.read_text())["rows"]
     assert [row["allowed_ms"] for row in rows if "skipped" not in row][:2] == [4.0, 1.0]
     assert all(min(row["cpu_ms"]) >= 0.0 for row in rows if "skipped" not in row)
-    assert "a refresh of the monitor, 20 episodes" in capsys.readouterr().out
+    assert "a refresh of the window, 20 episodes" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.bench import problems, sweep, tables
-from crbo_ros.bench.problems import Problem, Rollout
+from crbo_ros.bench.problems import BenchProblem, Rollout
 from crbo_ros.bench.sweep import Run
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
@@ -25,7 +25,7 @@ def bowl(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     counts = {"opened": 0}
 
     @contextmanager
-    def open_bowl(name: str, seed: int) -> Iterator[Problem]:
+    def open_bowl(name: str, seed: int) -> Iterator[BenchProblem]:
         counts["opened"] += 1
 
         def rollout(theta: Any, rng: np.random.Generator) -> Rollout:
@@ -33,7 +33,7 @@ def bowl(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 return Rollout(math.nan, "failed", "too far")
             return Rollout(1.0 - float(np.sum((theta - 0.3) ** 2)) + 1e-3 * rng.standard_normal(), "completed")
 
-        yield Problem(name, Space([0.0, 0.0], [1.0, 1.0]), np.array([0.5, 0.5]), rollout)
+        yield BenchProblem(name, Space([0.0, 0.0], [1.0, 1.0]), np.array([0.5, 0.5]), rollout)
 
     facts = {"gamma": 0.5, "gammas": (0.3,), "exploration": {}, "episodes": 10, "dim": 2, "fingerprint": "x"}
     monkeypatch.setattr(sweep, "open_problem", open_bowl)

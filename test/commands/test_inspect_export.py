@@ -15,7 +15,7 @@ from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.view.record import read_run
 
 
-def test_inspect_shows_figures_outcomes_and_reasons(make_store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_metrics_outcomes_and_reasons(make_store: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(episodes=7, vetoes=(3,), failures=(5,), pending=1)
     assert cli.main(["inspect", str(store)]) == 0
     out = capsys.readouterr().out

@@ -64,7 +64,7 @@ def test_only_vetoes_can_be_reported(make_store: Any) -> None:
     assert html.read_text().count('<tr class="vetoed">') == 3
 
 
-def test_the_record_has_the_figures_of_the_run(make_store: Any) -> None:
+def test_the_record_has_the_metrics_of_the_run(make_store: Any) -> None:
     run: Any = read_run(make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1))
     assert [entry.id for entry in run.counted] == [0, 1, 2, 3, 5, 7, 8]
     assert run.counts() == {"completed": 7, "vetoed": 1, "failed": 1, "pending": 1}

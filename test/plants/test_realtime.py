@@ -1,4 +1,4 @@
-"""Pacing, deadline figures and calls that cannot hang."""
+"""Pacing, deadline metrics and calls that cannot hang."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from fake_qube import FakeClock
 
 from crbo_ros.errors import PlantError
 from crbo_ros.plants.qube.simulation import QubeSim
-from crbo_ros.plants.realtime import Paced, Pacer, Worker
+from crbo_ros.plants.realtime import DriverThread, Paced, Pacer
 
 
 def test_a_late_step_does_not_shift_the_deadlines_after_it() -> None:
@@ -67,7 +67,7 @@ def test_a_paced_simulation_keeps_to_the_wall_clock() -> None:
 
 
 def test_a_call_that_hangs_is_given_up_on_and_the_worker_refuses_more() -> None:
-    worker, never = Worker("test"), threading.Event()
+    worker, never = DriverThread("test"), threading.Event()
     assert worker.call(lambda: 5, 1.0, "five") == 5
     with pytest.raises(PlantError, match=r"opening: no answer from the driver within 0\.02 s"):
         worker.call(lambda: never.wait(5.0), 0.02, "opening")
@@ -77,7 +77,7 @@ def test_a_call_that_hangs_is_given_up_on_and_the_worker_refuses_more() -> None:
 
 
 def test_an_error_in_the_worker_reaches_the_caller_with_its_cause() -> None:
-    worker = Worker("test")
+    worker = DriverThread("test")
     with pytest.raises(PlantError, match="reading: ZeroDivisionError") as caught:
         worker.call(lambda: 1 / 0, 1.0, "reading")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -9,7 +9,7 @@ import pytest
 
 from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Heartbeat, Publishers, Reply, State
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
@@ -35,7 +35,7 @@ class Client:
 
 
 def state(word: str = "running") -> Any:
-    return State("furuta", UID, "furuta", "crbo", word, best_id=3, best_mean=0.5, completed=4, budget=10)
+    return OptimizerState("furuta", UID, "furuta", "crbo", word, best_id=3, best_mean=0.5, completed=4, budget=10)
 
 
 def episodes(count: Any, first: int = 0, outcome: str = "completed", reason: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""The Furuta task: the compiled and the stepped episode, ends, refusals, and the starting point's figures."""
+"""The Furuta task: the compiled and the stepped episode, ends, refusals, and the starting point's metrics."""
 
 import math
 import subprocess

@@ -8,8 +8,8 @@ import pytest
 
 from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.live import LiveView
-from crbo_ros.view.progress import Progress
-from crbo_ros.view.values import Heartbeat, Publishers, Reply, State, Status
+from crbo_ros.view.progress import ProgressLine
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 UID, MONITOR = "experiment 1", "monitor 1"
 
@@ -32,7 +32,7 @@ def view(clock: Clock) -> Any:
 
 
 def state(word: str = "running", uid: str = UID, **fields: Any) -> Any:
-    return State("furuta", uid, "furuta", "crbo", word, **fields)
+    return OptimizerState("furuta", uid, "furuta", "crbo", word, **fields)
 
 
 def episode(
@@ -219,24 +219,24 @@ def test_repeated_waiting_verdicts_do_not_redraw(view: LiveView) -> None:
 
 
 def test_runners_that_fall_silent_are_left_out(view: LiveView, clock: Clock) -> None:
-    view.record([Status("/a", "running", "proposal 3", 3, 1.25), Status("/b", "waiting")])
+    view.record([RunnerStatus("/a", "running", "proposal 3", 3, 1.25), RunnerStatus("/b", "waiting")])
     assert view.runner_text() == "1 running, 1 waiting"
     clock.now += 2.0
-    view.record([Status("/a", "running", "proposal 3", 3, 3.25)])
+    view.record([RunnerStatus("/a", "running", "proposal 3", 3, 3.25)])
     clock.now += 1.0
     assert view.runner_text() == "running: proposal 3, 3.2 s"
 
 
 def test_a_runner_that_prepares_its_plant_is_shown_with_its_proposal_and_what_was_broken_off(view: LiveView) -> None:
-    view.record([proposed(2), proposed(3), Status("/a", "preparing", "swings down", 2, interrupted=2)])
+    view.record([proposed(2), proposed(3), RunnerStatus("/a", "preparing", "swings down", 2, interrupted=2)])
     assert view.runner_text() == "preparing: swings down, 2 interrupted"
     assert current_id(view) == 2
-    view.record([Status("/b", "running", "", 3, interrupted=1)])
+    view.record([RunnerStatus("/b", "running", "", 3, interrupted=1)])
     assert view.runner_text() == "1 preparing, 1 running, 3 interrupted"
 
 
 def test_the_running_proposal_is_the_current_one(view: LiveView) -> None:
-    view.record([proposed(1), proposed(2), proposed(3), Status("/a", "running", "", 2)])
+    view.record([proposed(1), proposed(2), proposed(3), RunnerStatus("/a", "running", "", 2)])
     assert current_id(view) == 2
 
 
@@ -246,11 +246,11 @@ def test_gamma_follows_the_proposals(view: LiveView) -> None:
 
 
 def test_the_progress_line_says_where_the_run_stands_and_what_it_waits_for(view: LiveView, clock: Clock) -> None:
-    progress = Progress(view, clock)
+    progress = ProgressLine(view, clock)
     assert progress.line() == "starting ..."
     view.record([state(completed=1, budget=5, last_return=0.25), proposed(0), verdict(0, "approved")])
     assert "1/5  return 0.25  average –  best –  worst case 0.2  vetoes 0" in progress.line()
     assert "ETA --:--" in progress.line()
     clock.now += 30.0
-    view.record([state(completed=3, budget=5, vetoed=1), Status("/a", "held", "stop was called")])
+    view.record([state(completed=3, budget=5, vetoed=1), RunnerStatus("/a", "held", "stop was called")])
     assert progress.line().endswith("vetoes 1  failed 0  ETA 0:30  (stop was called)")

@@ -29,7 +29,7 @@ from crbo_ros.errors import CrboError, InvalidInput, MissingDependency, PlantErr
 from crbo_ros.plants.base import Plant, ResetStopped
 from crbo_ros.plants.qube.drivers import DRIVERS, QubeDriver
 from crbo_ros.plants.qube.start import MODES, Start
-from crbo_ros.plants.realtime import Pacer, Worker
+from crbo_ros.plants.realtime import DriverThread, Pacer
 
 Array = NDArray[np.float64]
 log = logging.getLogger("crbo_ros.qube")
@@ -76,7 +76,7 @@ class QubeHardware(Plant):
         self.reset_timeout, self.step_timeout, self.open_timeout = reset_timeout, step_timeout, open_timeout
         self._clock = clock
         self._pacer = Pacer(rate, max_misses=max_misses, max_gap=max_gap, clock=clock, sleep=sleep)
-        self._worker: Worker | None = None
+        self._worker: DriverThread | None = None
         self._given_up = False  # the card was closed because 0 V could not be written
         self._check_direction, self._attempt = True, 0  # of the start-up, kept from one reset to the next
         self._still = 0
@@ -87,7 +87,7 @@ class QubeHardware(Plant):
         if self._worker is not None:
             return
         self._given_up, self._check_direction = False, True
-        worker = Worker("qube-driver")
+        worker = DriverThread("qube-driver")
         self._worker = worker
         atexit.register(self.close)
         self._catch_sigterm()
@@ -192,20 +192,20 @@ class QubeHardware(Plant):
                 return
             log.error("%s; closing the card instead", error)
             self._given_up = True
-            self._close_driver(Worker("qube-emergency"))
+            self._close_driver(DriverThread("qube-emergency"))
 
     def close(self) -> None:
         worker, self._worker = self._worker, None
         if worker is None:
             return
-        self._close_driver(Worker("qube-emergency") if worker.stuck else worker)
+        self._close_driver(DriverThread("qube-emergency") if worker.stuck else worker)
         worker.end()
         atexit.unregister(self.close)
         if self._old_handler is not None and signal.getsignal(signal.SIGTERM) is _exit_on_signal:
             signal.signal(signal.SIGTERM, self._old_handler)
         self._old_handler = None
 
-    def _close_driver(self, worker: Worker) -> None:
+    def _close_driver(self, worker: DriverThread) -> None:
         try:
             worker.call(self.driver.close, self.open_timeout, "closing the Qube")
         except PlantError as error:

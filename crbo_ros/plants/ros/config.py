@@ -75,7 +75,7 @@ class ReturnConfig:
     topic: str = ""
     type: str = ""
     aggregate: str = "last"
-    settle: float = 0.1  # s for which messages are still taken in after the end
+    settle: float = 0.1  # s for which messages are still recorded after the end
     best_effort: bool = False
     service: Call | None = None
     negate: bool = False
