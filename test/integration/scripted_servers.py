@@ -29,12 +29,14 @@ class ScriptedServers:
         self.executions: list[int] = []
         self.results: list[list[Any]] = []
         self.wrong: list[str] = []
+        self.disturbed = False  # an execution that we did not disturb was broken off: the machine was too busy
         self.verdicts = [list(answers) for answers in schedule["verdicts"]]
         self.receipts = [list(answers) for answers in schedule["receipts"]]
         self._requests: dict[str, int] = {}
         self._told: dict[str, msg.EpisodeReturn] = {}
         self._approval = ""  # the verdict_id of the one that is valid now
         self._running: set[str] = set()
+        self._undisturbed: set[int] = set()
         self._uid, self._silent_until, self._held_until = new_uid(), 0.0, 0.0
         self._context = Context()
         rclpy.init(context=self._context)
@@ -100,7 +102,9 @@ class ScriptedServers:
         if how in ("completed", "stopped", "lost"):  # repeated until it runs: it may not have heard of us yet
             self._approval = verdict.verdict_id
             return response
-        if how == "none":
+        if how == "none" and id in self._undisturbed:
+            self.disturbed = True
+        elif how == "none":
             self.wrong.append(f"asks about proposal {id} once more")
         elif how == "foreign":
             verdict.nonce = "another"
@@ -126,6 +130,8 @@ class ScriptedServers:
         how = self.verdicts[status.proposal_id].pop(0)
         if how == "lost":  # and then it is started again
             self._silent_until, self._uid = time.monotonic() + SILENCE, new_uid()
+        elif how == "completed":
+            self._undisturbed.add(status.proposal_id)
         elif how == "stopped":
             self._held_until = time.monotonic() + SILENCE
 

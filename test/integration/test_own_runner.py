@@ -49,13 +49,17 @@ def test_the_example_decides_as_the_loop_does_when_given_the_same_answers(schedu
     """Vetoed, waiting, too old, foreign, monitor lost before and while it runs, stopped, handed in again."""
     from scripted_servers import ScriptedServers
 
-    namespace = f"/replay{schedule['seed']}"
-    servers = ScriptedServers(schedule, namespace)
-    try:
-        own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", f"__ns:={namespace}")
-        assert own.popen.wait(90) == 0, own.output
-    finally:
-        servers.close()
+    for attempt in range(3):  # on a busy machine a heartbeat may be late
+        namespace = f"/replay{schedule['seed']}_{attempt}"
+        servers = ScriptedServers(schedule, namespace)
+        try:
+            own = start(ROOT / "examples" / "own_runner.py", "--ros-args", "-r", f"__ns:={namespace}")
+            code = own.popen.wait(90)
+        finally:
+            servers.close()
+        if not servers.disturbed:
+            break
+    assert code == 0, own.output
     assert servers.wrong == []
     assert servers.executions == schedule["executions"]
     assert servers.results == schedule["results"]
