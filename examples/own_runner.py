@@ -1,9 +1,7 @@
 """A runner of your own: plain rclpy and crbo_ros's messages, none of its Python. Step by step: docs/INTEGRATION.md."""
 
 import math
-from collections.abc import Iterable
 from time import monotonic, sleep, time_ns
-from typing import Any
 
 import rclpy
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
@@ -13,8 +11,7 @@ from crbo_ros.srv import AcknowledgeEpisode, CheckRollout, ProposePolicy
 
 rclpy.init()
 node = rclpy.create_node("own_runner")
-me = node.get_fully_qualified_name()
-heard: dict[str, Any] = {"at": -math.inf}
+me, heard = node.get_fully_qualified_name(), {"at": -math.inf}
 services = {ProposePolicy: "propose_policy", CheckRollout: "check_rollout", AcknowledgeEpisode: "acknowledge_episode"}
 clients = {type_: node.create_client(type_, name) for type_, name in services.items()}
 latched, sensor = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL), qos_profile_sensor_data
@@ -22,7 +19,7 @@ returns = node.create_publisher(EpisodeReturn, "episode_return", latched)
 node.create_subscription(SafetyHeartbeat, "safety_heartbeat", lambda m: heard.update(at=monotonic(), beat=m), sensor)
 
 
-def call(type_: Any, **fields: Any) -> Any:  # every call may be repeated, so: again until there is an answer
+def call(type_, **fields):  # every call may be repeated, so: again until there is an answer
     clients[type_].wait_for_service()
     future, deadline = clients[type_].call_async(type_.Request(**fields)), monotonic() + 20.0
     while not future.done() and monotonic() < deadline:
@@ -30,15 +27,12 @@ def call(type_: Any, **fields: Any) -> Any:  # every call may be repeated, so: a
     return future.result() if future.done() else call(type_, **fields)
 
 
-# An approval counts only while the monitor that gave it lives and is armed.
-def may_move(verdict: SafetyVerdict) -> bool:
+def may_move(verdict):  # an approval counts only while the monitor that gave it lives and is armed
     rclpy.spin_once(node, timeout_sec=0.0)
-    fresh = monotonic() - heard["at"] < 0.5
-    return bool(fresh and heard["beat"].armed and heard["beat"].monitor_uid == verdict.monitor_uid)
+    return monotonic() - heard["at"] < 0.5 and heard["beat"].armed and heard["beat"].monitor_uid == verdict.monitor_uid
 
 
-# YOUR ROBOT: outcome and return. Here: 20 steps, best at theta = 0.7.
-def run_episode(theta: Iterable[float], verdict: SafetyVerdict) -> tuple[int, float]:
+def run_episode(theta, verdict):  # YOUR ROBOT: outcome and return. Here: 20 steps, best at theta = 0.7
     for _ in range(20):
         if not may_move(verdict):
             return EpisodeReturn.STOPPED, math.nan
@@ -58,7 +52,7 @@ while (answer := call(ProposePolicy, runner=me, request_id=unique)).status != an
         continue
     end = run_episode(p.theta, verdict) if verdict.status == verdict.APPROVED else (EpisodeReturn.VETOED, math.nan)
     result = EpisodeReturn(experiment_uid=p.experiment_uid, proposal_id=p.id, theta=p.theta, runner=me)
-    (result.outcome, result.value), result.episode_uid, result.verdict_id = end, unique, verdict.verdict_id
+    result.outcome, result.value, result.episode_uid, result.verdict_id = *end, unique, verdict.verdict_id
     returns.publish(result)  # the monitor learns from it
     while call(AcknowledgeEpisode, episode=result).status == AcknowledgeEpisode.Response.RETRY:
         sleep(1.0)
