@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from crbo_ros.clock import boottime
 from crbo_ros.errors import CrboError, InvalidInput, StoreError
-from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
 from crbo_ros.protocol.ports import Command, Progress, Ran, Safe, Stage, State, Status
 from crbo_ros.protocol.records import COMPLETED, FAILED, STOPPED, TERMINATED, Offer
 from crbo_ros.protocol.runner import EpisodeLoop
@@ -110,12 +110,12 @@ class TrialRig:
     def look(self) -> Progress:
         return self._progress
 
-    def stop(self, why: str) -> None:
+    def stop(self, kind: str, reason: str) -> None:
         if self._trial is not None:
             if self._trial._stopped is None:
-                self._trial._stopped = (why if why in (HELD, QUIT) else LOST, why)
+                self._trial._stopped = (kind, reason)
         elif self._progress.stage is Stage.PREPARED:
-            self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=why, stopped_by=LOST))
+            self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=reason, stopped_by=kind))
 
     def safe(self) -> Safe:
         return Safe(True, "the user's code gave its result")
@@ -177,16 +177,42 @@ class Client:
         folder = Path(self._folder or self._temporary.name).expanduser()
         self._spool = Spool(folder / f"{self.runner.strip('/').replace('/', '.')}.sqlite")
         self.link.open()
+        import crbo_ros.msg as msg
+        from crbo_ros.ros import qos
         from crbo_ros.ros.runner_link import Driver, RunnerLink
 
         self._driver = Driver(self._on_status, self._on_crash)
         self._rig.wake = self._driver.wake
-        link = RunnerLink(self.link.node, self.runner, self.gate, self._driver, name=self._name)
+        link = RunnerLink(
+            self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status
+        )
+        self._statuses = self.link.node.create_publisher(msg.RunnerStatus, self._name("runner_status"), qos.LATCHED)
         self._loop = EpisodeLoop(
             self.runner, self._spool, link, self._rig, self.gate, experiment=self._experiment,
             key=os.environ.get("CRBO_KEY", ""), exit_when_done=True, say=self._say,
         )  # fmt: skip
         self._driver.start(self._loop)
+
+    def _publish_status(self) -> None:
+        """A sign of life, which renews the lease of the proposal in hand."""
+        import crbo_ros.msg as msg
+
+        assert self._loop is not None
+        status, running = self._loop.status, self._loop.state is State.RUN
+        self._statuses.publish(
+            msg.RunnerStatus(
+                runner=self.runner,
+                experiment_uid=status.experiment_uid,
+                proposal_id=status.proposal_id,
+                state=msg.RunnerStatus.RUNNING if running else msg.RunnerStatus.WAITING,
+                message=status.message,
+                verdict_id=status.verdict_id,
+                episodes=status.episodes,
+                interrupted=status.interrupted,
+                unreported=status.unreported,
+                plant_safe=not running,
+            )
+        )
 
     def _name(self, relative: str) -> str:
         return "/".join(["", *filter(None, [self.namespace]), relative])
@@ -206,6 +232,12 @@ class Client:
         self._error = error
         self._rig.trials.put(None)
         self._rig.kept.set()
+
+    def clear(self) -> None:
+        """A person has looked at what was broken off too often, or failed too often: it may be tried again."""
+        if self._loop is not None:
+            self._loop.told(Command.CLEAR)
+            self._driver.wake()
 
     def quit(self) -> None:
         """Leave the loop; from any thread. A trial in hand is told to stop (may_go_on)."""

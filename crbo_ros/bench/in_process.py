@@ -12,7 +12,7 @@ import numpy as np
 from crbo_ros.clock import boottime
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import PlantError
-from crbo_ros.protocol.gate import LOST, SETTLED, Gate, Permit
+from crbo_ros.protocol.gate import SETTLED, Gate, Permit
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.ports import Progress, Ran, Receipt, Safe, Stage, State
@@ -81,9 +81,9 @@ class DirectRig:
     def look(self) -> Progress:
         return self._progress
 
-    def stop(self, why: str) -> None:
+    def stop(self, kind: str, reason: str) -> None:
         self.task.stop()
-        self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=why, stopped_by=LOST))
+        self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=reason, stopped_by=kind))
 
     def safe(self) -> Safe:
         return Safe(True)

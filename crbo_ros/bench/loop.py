@@ -25,7 +25,7 @@ import numpy as np
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import StoreError
 from crbo_ros.protocol import ports
-from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.gate import HELD, Gate, Permit
 from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
 from crbo_ros.protocol.records import APPROVED, COMPLETED, FAILED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.protocol.runner import EpisodeLoop
@@ -416,6 +416,12 @@ class SimulatedDisk:
     def interruptions(self, request_id: str) -> int:
         return sum(e.request_id == request_id and e.end == "interrupted" for e in self.executions.values())
 
+    def forgive(self, request_id: str) -> None:
+        self._write()
+        for execution in self.executions.values():
+            if execution.request_id == request_id and execution.end == "interrupted":
+                execution.end = "forgiven"
+
     def add(self, episode: Episode) -> str:
         self._write()
         if episode.episode_uid in self.results:
@@ -546,11 +552,10 @@ class SimulatedRig:
     def look(self) -> Progress:
         return self.progress
 
-    def stop(self, why: str) -> None:
+    def stop(self, kind: str, reason: str) -> None:
         self.stops += 1
         if self.progress.stage in (Stage.PREPARING, Stage.PREPARED, Stage.RUNNING):
-            kind = why if why in (HELD, QUIT) else LOST
-            self._end(Ran(STOPPED, reason=why, stopped_by=kind))
+            self._end(Ran(STOPPED, reason=reason, stopped_by=kind))
 
     def safe(self) -> Safe:
         if self.unsafe:

@@ -59,7 +59,9 @@ def load(o: CRBO, state: dict[str, Any]) -> None:
     for i, theta in enumerate(np.asarray(state["thetas"])):
         numbers = dict(zip(NUMBERS, (float(v) for v in state["numbers"][i]), strict=True))
         proposal = Proposal(i, np.array(theta), state["kinds"][i], reason=state["proposal_reasons"][i], **numbers)
-        trials.append(TrialRecord(proposal, TrialStatus(state["ends"][i]), float(state["values"][i]), state["reasons"][i]))
+        trials.append(
+            TrialRecord(proposal, TrialStatus(state["ends"][i]), float(state["values"][i]), state["reasons"][i])
+        )
     o.trials = trials
     o._completed = [int(i) for i in state["completed"]]
     o.gamma, o.j_min = state["gamma"], state["j_min"]

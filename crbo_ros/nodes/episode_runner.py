@@ -16,9 +16,9 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
-from crbo_ros.nodes import KEY, base
+from crbo_ros.nodes import CRASHED, KEY, base
 from crbo_ros.nodes.rig import TaskRig
-from crbo_ros.protocol.gate import Gate
+from crbo_ros.protocol.gate import LOST, Gate
 from crbo_ros.protocol.ports import Command, State
 from crbo_ros.protocol.ports import Status as LoopStatus
 from crbo_ros.protocol.records import Episode
@@ -150,8 +150,8 @@ class EpisodeRunnerNode(base.ManagedNode):
         self.get_logger().fatal("".join(traceback.format_exception(error)))
         self._status.state, self._status.message = Status.ERROR, f"unexpected error: {error}"
         if self._rig is not None:
-            self._rig.stop("the runner failed")
-        self.exit_code = 1
+            self._rig.stop(LOST, "the runner failed")
+        self.exit_code = CRASHED
         self.done.set()
 
     def _on_clear(self, request: Any, response: Any) -> Any:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from crbo_ros.clock import boottime
 from crbo_ros.errors import InvalidInput
-from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.gate import LOST, QUIT, Gate, Permit
 from crbo_ros.protocol.ports import Progress, Ran, Safe, Stage
 from crbo_ros.protocol.records import FAILED, STOPPED, Offer
 from crbo_ros.tasks.base import Outcome, Task
 
 Array = NDArray[np.float64]
-TEXTS = {QUIT: "the runner was told to end", HELD: "stop was called"}
 
 
 class TaskRig:
@@ -74,14 +73,16 @@ class TaskRig:
     def look(self) -> Progress:
         return self._progress
 
-    def stop(self, why: str) -> None:
+    def stop(self, kind: str, reason: str) -> None:
         with self._changed:
             if self._stop is None:
-                self._stop = (why if why in (HELD, QUIT) else LOST, TEXTS.get(why, why))
+                self._stop = (kind, reason)
             self._changed.notify_all()
             if self._progress.stage is Stage.PREPARED and not self.task.holds_start:  # nothing is under way
                 kind, reason = self._stop
                 self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=reason, stopped_by=kind))
+        if self._unsafe and self._progress.stage in (Stage.IDLE, Stage.ENDED, Stage.BROKEN):
+            self._jobs.put(self._make_safe)
 
     def safe(self) -> Safe:
         return Safe(not self._unsafe, self._unsafe)
@@ -92,7 +93,7 @@ class TaskRig:
 
     def close(self, timeout: float) -> bool:
         """End the thread; False if it hangs in the plant."""
-        self.stop(QUIT)
+        self.stop(QUIT, "the runner ends")
         self._jobs.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()

@@ -24,7 +24,7 @@ from crbo_ros.core.problem import differences
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import NAN, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
-from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
+from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Obstacle, Permit
 from crbo_ros.protocol.ports import (
     ACCEPTED,
     DONE,
@@ -52,7 +52,6 @@ from crbo_ros.protocol.records import (
     RETURNED,
     STOPPED,
     VETOED,
-    WAITING,
     Episode,
     Offer,
     Verdict,
@@ -142,9 +141,9 @@ class EpisodeLoop:
         """A command. Thread-safe: the plant is stopped at once, the rest is `step`'s."""
         if command is Command.QUIT:
             self._quitting = why or "told to end"
-            self.rig.stop(QUIT)
+            self.rig.stop(QUIT, self._quitting)
         elif command is Command.STOP:
-            self.rig.stop(HELD)
+            self.rig.stop(HELD, why or "stop was called")
         elif command is Command.CLEAR:
             self._cleared = True
         else:
@@ -193,7 +192,7 @@ class EpisodeLoop:
         elif verdict.status == APPROVED:
             hand.permit = permit
         elif verdict.status == VETOED:
-            self.rig.stop(VETOED)
+            self.rig.stop(LOST, verdict.reason)
             self._go(State.MAKE_SAFE, verdict.reason)
             hand.permit, hand.ran = permit, Ran(VETOED, reason=verdict.reason)
         else:
@@ -297,8 +296,8 @@ class EpisodeLoop:
             return self._fault(progress.reason)
         if progress.stage is Stage.ENDED:  # refused before it moved, or stopped
             return self._stopped(progress.ran)
-        if reason := self._reason_to_stop(now):
-            return self._halt(reason)
+        if obstacle := self._obstacle(now):
+            return self._halt(obstacle)
         return self.limits.look
 
     def _judge(self, now: float) -> float:
@@ -308,13 +307,13 @@ class EpisodeLoop:
             return self._fault(progress.reason)
         if progress.stage is Stage.ENDED and not hand.released:
             return self._stopped(progress.ran)
-        if reason := self._reason_to_stop(now):
-            return self._halt(reason)
+        if obstacle := self._obstacle(now):
+            return self._halt(obstacle)
         if hand.permit is not None:
             return self._approved(now, hand, hand.permit, progress.stage is Stage.PREPARED)
         if not hand.released and now - hand.prepared_at > self.limits.patience and self._question is None:
             hand.released = True  # an operator may take their time; the plant need not balance meanwhile
-            self.rig.stop(WAITING)
+            self.rig.stop(LOST, self.status.message)
             return 0.0
         if (wait := self._may_ask(now, MONITOR)) > 0.0:
             return min(wait, self.limits.look)
@@ -347,10 +346,10 @@ class EpisodeLoop:
         """A step of its own: writing took time, and the permit is looked at again."""
         hand = self._in_hand()
         assert hand.permit is not None
-        if reason := self._reason_to_stop(now):
-            return self._halt(reason)
+        if obstacle := self._obstacle(now):
+            return self._halt(obstacle)
         if refusal := hand.permit.refusal(now):
-            return self._halt(refusal.reason)
+            return self._halt(refusal)
         self.status.verdict_id = hand.permit.verdict.verdict_id
         self._go(State.RUN, f"proposal {hand.offer.id} ({hand.offer.kind})")
         self.rig.begin(hand.permit)
@@ -364,8 +363,8 @@ class EpisodeLoop:
         if progress.stage is Stage.ENDED:
             return self._stopped(progress.ran)
         assert hand.permit is not None
-        if self._quitting or hand.permit.obstacle(now):
-            return self._halt(self._quitting or "the permit is gone")
+        if obstacle := self._obstacle(now, hand.permit):
+            return self._halt(obstacle)
         return self.limits.look
 
     def _make_safe(self, now: float) -> float:
@@ -478,7 +477,8 @@ class EpisodeLoop:
         hand = self._hand
         safe = self.rig.safe()
         if not safe.confirmed:
-            self._go(State.FAULT, f"the plant is not known to be safe: {safe.reason}")
+            self.rig.stop(LOST, "cleared by a person")
+            self._go(State.FAULT, f"the plant was not known to be safe ({safe.reason}); stopping it again, then clear")
             return 0.1
         self.status.plant_safe, self._failures = True, 0
         if hand is None:
@@ -490,6 +490,8 @@ class EpisodeLoop:
             self._result(hand, Ran(RETURNED, reason="given back by the operator"))
         else:
             hand.begun = 0
+            self._notes.append(partial(self.spool.forgive, hand.request_id))
+            self._write_notes()
             self._go(State.PREPARE)
         self._give_back = False
         return 0.0
@@ -611,16 +613,16 @@ class EpisodeLoop:
             if answer.offer is not None:
                 self.rig.rest(answer.offer.theta)
 
-    def _reason_to_stop(self, now: float) -> str:
+    def _obstacle(self, now: float, permit: Permit | None = None) -> Obstacle | None:
+        """Why what is under way may not go on."""
         if self._quitting:
-            return self._quitting
-        obstacle = self.gate.obstacle(now)
-        return obstacle.reason if obstacle else ""
+            return Obstacle(QUIT, self._quitting)
+        return self.gate.obstacle(now) if permit is None else permit.obstacle(now)
 
-    def _halt(self, reason: str) -> float:
+    def _halt(self, obstacle: Obstacle) -> float:
         """Stop the plant; what it gives is booked when it is safe."""
-        self.rig.stop(reason)
-        self._go(State.MAKE_SAFE, reason)
+        self.rig.stop(obstacle.kind, obstacle.reason)
+        self._go(State.MAKE_SAFE, obstacle.reason)
         return 0.0
 
     def _stopped(self, ran: Ran | None) -> float:
@@ -631,7 +633,7 @@ class EpisodeLoop:
 
     def _fault(self, reason: str) -> float:
         """The plant is broken, by no fault of the proposal: it stays in hand, and a person must look."""
-        self.rig.stop(reason)
+        self.rig.stop(LOST, reason)
         self._interrupted(self._in_hand(), reason)
         self._in_hand().stopping_since = math.nan
         self.status.plant_safe, self.status.verdict_id = False, ""

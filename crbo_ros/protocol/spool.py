@@ -20,7 +20,7 @@ CREATE TABLE results (
     number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
-BEGUN, INTERRUPTED, ENDED = "begun", "interrupted", "ended"
+BEGUN, INTERRUPTED, FORGIVEN, ENDED = "begun", "interrupted", "interrupted and looked at", "ended"
 
 
 class Spool:
@@ -78,6 +78,13 @@ class Spool:
             "SELECT count(*) FROM executions WHERE request_id = ? AND end = ?", request_id, INTERRUPTED
         )
         return int(rows[0][0])
+
+    def forgive(self, request_id: str) -> None:
+        """A person has looked: what was broken off before counts no more."""
+        with self.database.transaction():
+            self.database.execute(
+                "UPDATE executions SET end = ? WHERE request_id = ? AND end = ?", FORGIVEN, request_id, INTERRUPTED
+            )
 
     # -- results -----------------------------------------------------------------------------------
 

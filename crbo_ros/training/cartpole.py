@@ -10,7 +10,7 @@ import argparse
 
 from crbo_ros.training import ppo
 
-RECIPE = ppo.Recipe(
+RECIPE = ppo.TrainingRecipe(
     task="cartpole",
     env="CartPole-v1",
     steps=30_000,

@@ -11,7 +11,7 @@ import argparse
 
 from crbo_ros.training import ppo
 
-RECIPE = ppo.Recipe(
+RECIPE = ppo.TrainingRecipe(
     task="mountaincar",
     env="MountainCarContinuous-v0",
     steps=20_000,

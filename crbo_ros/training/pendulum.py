@@ -11,7 +11,7 @@ import argparse
 
 from crbo_ros.training import ppo
 
-RECIPE = ppo.Recipe(
+RECIPE = ppo.TrainingRecipe(
     task="pendulum",
     env="Pendulum-v1",
     steps=600_000,

@@ -21,7 +21,7 @@ from crbo_ros.policies.agent import Agent
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """All that determines an agent. `settings` are the arguments of stable_baselines3.PPO."""
 
     task: str  # name of the task it is for: its agent is data/TASK.npz
@@ -46,7 +46,7 @@ def require_sb3() -> Any:
     return stable_baselines3
 
 
-def train(recipe: Recipe, *callbacks: Any) -> tuple[Any, Any]:
+def train(recipe: TrainingRecipe, *callbacks: Any) -> tuple[Any, Any]:
     """(model, its vector environment), after the first update at or beyond `stop`. Callbacks are SB3's."""
     sb3 = require_sb3()
     from stable_baselines3.common.callbacks import BaseCallback
@@ -72,7 +72,7 @@ def train(recipe: Recipe, *callbacks: Any) -> tuple[Any, Any]:
     return model, env
 
 
-def export(model: Any, env: Any, recipe: Recipe) -> Agent:
+def export(model: Any, env: Any, recipe: TrainingRecipe) -> Agent:
     """The agent as it acts at inference: network, normaliser, action bounds, and where it came from."""
     import torch
     from stable_baselines3 import __version__
@@ -94,7 +94,7 @@ def export(model: Any, env: Any, recipe: Recipe) -> Agent:
         return agent_from_state(tensors, plant, normalizer=normalizer, meta=meta)
 
 
-def add_arguments(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
+def add_arguments(parser: argparse.ArgumentParser, recipe: TrainingRecipe) -> None:
     """The options that every `./crbo train` of an agent has; their defaults make the agent in data/."""
     parser.description = f"Train the {recipe.task} agent with PPO on {recipe.env} and its original reward."
     parser.add_argument("--seed", type=int, default=recipe.seed, help=f"default {recipe.seed}")
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     parser.add_argument("--episodes", type=int, default=100, help="episodes that measure J(theta_0), default 100")
 
 
-def run(args: argparse.Namespace, recipe: Recipe) -> int:
+def run(args: argparse.Namespace, recipe: TrainingRecipe) -> int:
     """Train, export, and say what the agent earns under the task's new reward."""
     from crbo_ros.registry import load
 

@@ -143,7 +143,7 @@ def test_who_stopped_a_running_policy_is_told(make: Any, how: str, kind: str) ->
     elif how == "held":
         setting.armed = False
     else:
-        setting.rig.stop(QUIT)
+        setting.rig.stop(QUIT, "told to end")
     assert setting.until(Stage.ENDED) is Stage.ENDED
     ran = setting.rig.look().ran
     assert (ran.outcome, ran.stopped_by) == (STOPPED, kind)

@@ -14,7 +14,7 @@ from crbo_ros.bench import loop as simulation
 from crbo_ros.core.problem import differences
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.protocol import ports, runner
-from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
+from crbo_ros.protocol.gate import Gate, Permit
 from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
 from crbo_ros.protocol.records import APPROVED, COMPLETED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.protocol.runner import EpisodeLoop
@@ -67,7 +67,7 @@ MUTATIONS: dict[str, Callable[[Any], None]] = {
         "            pass\n",
     ),
     "the permit is not looked at again after writing": source(
-        "        if refusal := hand.permit.refusal(now):\n            return self._halt(refusal.reason)\n", ""
+        "        if refusal := hand.permit.refusal(now):\n            return self._halt(refusal)\n", ""
     ),
     "an approval never grows old": ageless_permit,
     "a running policy does not ask": deaf_permit,
@@ -80,7 +80,7 @@ MUTATIONS: dict[str, Callable[[Any], None]] = {
         "        self._go(State.FAULT, reason)\n", "        self._go(State.PREPARE, reason)\n"
     ),
     "an unsafe plant does not latch": source("        if fault:\n", "        if False:\n"),
-    "quit does not stop the plant": source("            self.rig.stop(QUIT)\n", "            pass\n"),
+    "quit does not stop the plant": source("            self.rig.stop(QUIT, self._quitting)\n", "            pass\n"),
     "a result that the disk refuses is dropped": source(
         "                self._not_before = now + self.limits.retry\n        if self._kept",
         "                self._kept = None\n        if self._kept",
@@ -150,10 +150,9 @@ class FakeRig:
     def look(self) -> Progress:
         return self.progress
 
-    def stop(self, why: str) -> None:
+    def stop(self, kind: str, reason: str) -> None:
         if self.progress.stage in (Stage.PREPARED, Stage.RUNNING):
-            kind = why if why in (HELD, QUIT) else LOST
-            self.progress = Progress(Stage.ENDED, Ran(STOPPED, reason=why, stopped_by=kind))
+            self.progress = Progress(Stage.ENDED, Ran(STOPPED, reason=reason, stopped_by=kind))
 
     def safe(self) -> Safe:
         return Safe(not self.unsafe, self.unsafe)
