@@ -1,6 +1,9 @@
 """Experiments to look at: really proposed, judged and ended, on a toy space or a task's own."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +19,12 @@ from crbo_ros.registry import make_task
 VETO = "worst case -7 is below the threshold 0.1 (0.2 from proposal 0, L = 40, prior)"
 
 
-def hill(theta):
+def hill(theta: Any) -> float:
     """A smooth return in (0, 1], 1 at (0.5, 0.5)."""
     return float(np.exp(-2.0 * np.sum((np.asarray(theta) - 0.5) ** 2)))
 
 
-def judge(experiment, proposal, status, reason="within bounds"):
+def judge(experiment: Any, proposal: Any, status: Any, reason: str = "within bounds") -> Any:
     worst = proposal.worst_case
     verdict = Verdict(
         status, experiment.uid, proposal.id, theta_hash(proposal.theta), "runner", reason, "monitor", stamp=1e9,
@@ -32,10 +35,18 @@ def judge(experiment, proposal, status, reason="within bounds"):
 
 
 @pytest.fixture
-def make_store(tmp_path):
+def make_store(tmp_path: Path) -> Callable[..., Any]:
     """make_store(episodes=8, vetoes=(3,), failures=(5,), terminated=(), task="toy") -> path of the store."""
 
-    def make(episodes=8, vetoes=(), failures=(), terminated=(), pending=0, task="toy", name="experiment"):
+    def make(
+        episodes: int = 8,
+        vetoes: Any = (),
+        failures: Any = (),
+        terminated: Any = (),
+        pending: int = 0,
+        task: str = "toy",
+        name: str = "experiment",
+    ) -> Any:
         real = None if task == "toy" else make_task(task)
         space = real.space if real else Space([-1.0, -1.0], [1.0, 1.0])
         theta_0 = real.theta_0 if real else np.array([0.2, 0.3])
@@ -46,6 +57,7 @@ def make_store(tmp_path):
         )  # fmt: skip
         for i in range(episodes + pending):
             proposal = experiment.propose("runner", f"request {i}").offer
+            assert proposal is not None
             if i >= episodes:
                 continue
             outcome = "vetoed" if i in vetoes else "failed" if i in failures else "completed"

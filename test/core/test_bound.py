@@ -1,6 +1,7 @@
 """The worst case: its formula, its monitor, and that it holds."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,12 +66,12 @@ def test_a_steeper_observation_than_the_model_believes_counts() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"lipschitz": 4.0}, {"scale": 0.3}])
-def test_optimizer_and_monitor_have_the_same_bound_for_the_same_data(settings):
+def test_optimizer_and_monitor_have_the_same_bound_for_the_same_data(settings: dict[str, Any]) -> None:
     """From the first return on, whatever else the optimizer's model knows of pending and failed policies."""
     rng, d = np.random.default_rng(2), 6
     optimizer = CRBO(Space(np.full(d, -1.0), np.full(d, 1.0)), np.full(d, 0.4), seed=3, **settings)
     monitor = WorstCase(d, **settings)
-    late = None
+    late: Any = None  # a proposal, its point and its return
     for n in range(26):
         proposal = optimizer.ask()
         x = optimizer.space.to_unit(proposal.theta)

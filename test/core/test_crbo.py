@@ -4,8 +4,10 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,30 +21,37 @@ from crbo_ros.core.initial_design import directions, on_sphere
 from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import SIDEWAYS
 from crbo_ros.core.settings import Recipe, Settings
+from crbo_ros.core.trial import Best
 from crbo_ros.errors import Exhausted, InvalidInput
 from crbo_ros.protocol.store import dump_state, load_state
 
 
-def bowl(theta):
+def bowl(theta: Any) -> float:
     return -float(np.sum((theta - 0.2) ** 2))
 
 
-def make(dim=3, seed=1, **options):
+def make(dim: int = 3, seed: int = 1, **options: Any) -> CRBO:
     return CRBO(Space(np.full(dim, -2.0), np.full(dim, 2.0)), np.full(dim, 0.6), seed=seed, **options)
 
 
-def run(optimizer, episodes, function=bowl):
+def run(optimizer: Any, episodes: int, function: Any = bowl) -> Any:
     for _ in range(episodes):
         proposal = optimizer.ask()
         optimizer.tell(proposal.id, function(proposal.theta))
     return optimizer
 
 
-def thetas(optimizer):
+def best(optimizer: CRBO) -> Best:
+    found = optimizer.best()
+    assert found is not None
+    return found
+
+
+def thetas(optimizer: Any) -> Any:
     return np.array([trial.proposal.theta for trial in optimizer.trials])
 
 
-def test_core_imports_neither_ros_nor_torch():
+def test_core_imports_neither_ros_nor_torch() -> None:
     code = (
         "import sys; import crbo_ros.core; "
         "print([m for m in ('rclpy', 'torch', 'gpytorch', 'matplotlib', 'numba') if m in sys.modules])"
@@ -51,13 +60,13 @@ def test_core_imports_neither_ros_nor_torch():
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_a_bowl_is_optimised(preset):
+def test_a_bowl_is_optimised(preset: str) -> None:
     optimizer = run(make(preset=preset), 35)
-    assert bowl(optimizer.best().theta) > (-1e-3 if preset == "default" else -0.05)
+    assert bowl(best(optimizer).theta) > (-1e-3 if preset == "default" else -0.05)
     assert bowl(optimizer.theta_0) == pytest.approx(-0.48)
 
 
-def test_first_proposal_is_theta_0_then_the_sphere():
+def test_first_proposal_is_theta_0_then_the_sphere() -> None:
     optimizer = run(make(dim=10), 5)
     kinds = [trial.proposal.kind for trial in optimizer.trials]
     assert kinds == ["start", "initial", "initial", "initial", "acquisition"]
@@ -67,14 +76,14 @@ def test_first_proposal_is_theta_0_then_the_sphere():
     np.testing.assert_allclose(np.linalg.norm(X[1:4] - X[0], axis=1), radius)
 
 
-def test_same_seed_same_run_and_another_seed_another():
+def test_same_seed_same_run_and_another_seed_another() -> None:
     a, b, c = (run(make(seed=s), 8) for s in (1, 1, 2))
     np.testing.assert_array_equal(thetas(a), thetas(b))
     assert not np.array_equal(thetas(a), thetas(c))
 
 
 @pytest.mark.parametrize("before", [0, 1, 3, 12])
-def test_restored_state_carries_on_bit_for_bit(before):
+def test_restored_state_carries_on_bit_for_bit(before: int) -> None:
     original = run(make(), before)
     asked = original.ask()  # one is under way
     restored = make()
@@ -87,10 +96,10 @@ def test_restored_state_carries_on_bit_for_bit(before):
         run(optimizer, 4)
     np.testing.assert_array_equal(thetas(original), thetas(restored))
     assert json.dumps(original.report()) == json.dumps(restored.report())
-    assert original.best().mean == restored.best().mean
+    assert best(original).mean == best(restored).mean
 
 
-def test_state_is_a_value_that_later_calls_leave_alone():
+def test_state_is_a_value_that_later_calls_leave_alone() -> None:
     optimizer = run(make(), 4)
     state = optimizer.state()
     before = dump_state(state)
@@ -98,7 +107,7 @@ def test_state_is_a_value_that_later_calls_leave_alone():
     assert dump_state(state) == before
 
 
-def test_state_of_another_experiment_is_refused():
+def test_state_of_another_experiment_is_refused() -> None:
     state = run(make(), 2).state()
     with pytest.raises(InvalidInput, match="dim"):
         make(dim=4).restore(state)
@@ -107,7 +116,7 @@ def test_state_of_another_experiment_is_refused():
 
 
 @pytest.mark.parametrize("before", [0, 2, 10])
-def test_asking_again_before_telling_gives_something_else(before):
+def test_asking_again_before_telling_gives_something_else(before: int) -> None:
     optimizer = run(make(), before)
     points = np.array([optimizer.space.to_unit(optimizer.ask().theta) for _ in range(4)])
     gaps = np.linalg.norm(points[:, None] - points[None], axis=2) + 10.0 * np.eye(4)
@@ -121,7 +130,7 @@ def test_asking_again_before_telling_gives_something_else(before):
         st.floats(), st.integers(), st.text(max_size=3), st.none(), st.booleans(), st.lists(st.floats(), max_size=2)
     )
 )
-def test_tell_accepts_or_refuses_any_value_and_never_corrupts(value):
+def test_tell_accepts_or_refuses_any_value_and_never_corrupts(value: Any) -> None:
     optimizer = run(make(dim=1, recipe=Recipe(samples=64)), 2)
     proposal = optimizer.ask()
     before = dump_state(optimizer.state())
@@ -135,12 +144,12 @@ def test_tell_accepts_or_refuses_any_value_and_never_corrupts(value):
     following = optimizer.ask()
     assert np.all(np.isfinite(following.theta))
     assert np.all(np.abs(following.theta) <= 2.0)
-    assert np.isfinite(optimizer.best().observed)
+    assert np.isfinite(best(optimizer).observed)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(min_value=-1e100, max_value=1e100), min_size=1, max_size=8))
-def test_any_finite_returns_give_proposals_inside_the_box(values):
+def test_any_finite_returns_give_proposals_inside_the_box(values: Any) -> None:
     optimizer = make(dim=2, recipe=Recipe(samples=64))
     for value in values:
         optimizer.tell(optimizer.ask().id, value)
@@ -150,7 +159,7 @@ def test_any_finite_returns_give_proposals_inside_the_box(values):
 
 
 @pytest.mark.parametrize("id", [-1, 3, 99, "0", None, True, 1.0])
-def test_unknown_or_ended_ids_are_refused_by_name(id):
+def test_unknown_or_ended_ids_are_refused_by_name(id: Any) -> None:
     optimizer = run(make(), 3)
     with pytest.raises(InvalidInput, match="id"):
         optimizer.tell(id, 1.0)
@@ -161,18 +170,18 @@ def test_unknown_or_ended_ids_are_refused_by_name(id):
 @pytest.mark.parametrize(
     "function", [lambda t: 5.0, lambda t: 1e50 * bowl(t), lambda t: 1e-50 * bowl(t), lambda t: 1e9 + bowl(t)]
 )
-def test_constant_huge_tiny_and_offset_returns_are_handled(function):
+def test_constant_huge_tiny_and_offset_returns_are_handled(function: Callable[..., Any]) -> None:
     optimizer = run(make(), 10, function)
     optimizer.space.check(optimizer.ask().theta)
     assert math.isfinite(optimizer.report()["lipschitz"])
 
 
-def test_scaling_the_returns_scales_nothing_else():
+def test_scaling_the_returns_scales_nothing_else() -> None:
     a, b = run(make(), 10), run(make(), 10, lambda t: 1024.0 * bowl(t))
     np.testing.assert_allclose(thetas(a), thetas(b), atol=1e-6)
 
 
-def test_a_veto_brings_the_next_proposal_closer_and_episodes_recover_it():
+def test_a_veto_brings_the_next_proposal_closer_and_episodes_recover_it() -> None:
     optimizer = run(make(), 10)
     X, _ = optimizer.data()
     distances = []
@@ -190,7 +199,7 @@ def test_a_veto_brings_the_next_proposal_closer_and_episodes_recover_it():
     assert [trial.end for trial in optimizer.trials].count(TrialStatus.VETOED) == 4
 
 
-def test_endless_vetoes_end_in_exhausted_and_configure_starts_anew():
+def test_endless_vetoes_end_in_exhausted_and_configure_starts_anew() -> None:
     optimizer = run(make(), 5)
     for _ in range(MAX_VETOES):
         optimizer.veto(optimizer.ask().id)
@@ -200,7 +209,7 @@ def test_endless_vetoes_end_in_exhausted_and_configure_starts_anew():
     assert optimizer.ask().gamma == pytest.approx(0.3)
 
 
-def test_a_vetoed_start_is_proposed_again_and_failed_ones_do_not_count():
+def test_a_vetoed_start_is_proposed_again_and_failed_ones_do_not_count() -> None:
     optimizer = make()
     optimizer.veto(optimizer.ask().id)
     assert optimizer.ask().kind == "start"
@@ -210,17 +219,17 @@ def test_a_vetoed_start_is_proposed_again_and_failed_ones_do_not_count():
     assert optimizer.n == 2
 
 
-def test_j_min_keeps_every_worst_case_above_it():
+def test_j_min_keeps_every_worst_case_above_it() -> None:
     optimizer = run(make(j_min=-0.9, lipschitz=8.0), 15)
     bounds = [trial.proposal.worst_case for trial in optimizer.trials[1:]]
     assert min(bounds) >= -0.9 - 1e-9
     values = [trial.value for trial in optimizer.trials]
     assert all(v >= b for v, b in zip(values[1:], bounds, strict=True))
-    assert bowl(optimizer.best().theta) > -0.1
+    assert bowl(best(optimizer).theta) > -0.1
 
 
 @pytest.mark.parametrize(("dim", "j_min"), [(8, -1.5), (20, -3.7)])  # theta_0: -1.28 and -3.2
-def test_j_min_is_respected_where_the_lipschitz_constant_is_estimated(dim, j_min):
+def test_j_min_is_respected_where_the_lipschitz_constant_is_estimated(dim: int, j_min: float) -> None:
     """L differs from point to point, so that one pull towards the best policy may not be enough."""
     optimizer = run(make(dim, j_min=j_min, scale=0.1), 20)
     proposals = [trial.proposal for trial in optimizer.trials[1:]]
@@ -228,7 +237,7 @@ def test_j_min_is_respected_where_the_lipschitz_constant_is_estimated(dim, j_min
     assert min(proposal.worst_case for proposal in proposals) >= j_min
 
 
-def test_gamma_schedule_grows_gamma():
+def test_gamma_schedule_grows_gamma() -> None:
     optimizer = run(make(gamma=0.3, gamma_schedule=0.1), 6)
     gammas = [trial.proposal.gamma for trial in optimizer.trials]
     assert all(b > a for a, b in pairwise(gammas))
@@ -238,19 +247,19 @@ def test_gamma_schedule_grows_gamma():
 @pytest.mark.parametrize(
     "acquisition", ["ucb", "ei", "log_ei", "pi", "mes", "thompson", lambda mean, sigma: mean + sigma]
 )
-def test_every_acquisition_improves_within_the_region(acquisition):
+def test_every_acquisition_improves_within_the_region(acquisition: Any) -> None:
     optimizer = run(make(acquisition=acquisition), 20)
     assert max(trial.value for trial in optimizer.trials) > -0.2
 
 
 @pytest.mark.parametrize("options", [{"kernel": "se"}, {"kernel": "matern32"}, {"gamma": 1.0}, {"n_init": 6}])
-def test_variants_run(options):
+def test_variants_run(options: dict[str, Any]) -> None:
     optimizer = run(make(**options), 12)
     optimizer.space.check(optimizer.ask().theta)
 
 
 @pytest.mark.slow
-def test_gpytorch_surrogate_runs_and_resembles_the_closed_form():
+def test_gpytorch_surrogate_runs_and_resembles_the_closed_form() -> None:
     pytest.importorskip("gpytorch")
     few = Recipe(samples=128)
     a, b = (run(make(dim=2, recipe=few, surrogate=s), 5) for s in ("closed_form", "gpytorch"))
@@ -261,7 +270,7 @@ def test_gpytorch_surrogate_runs_and_resembles_the_closed_form():
 
 
 @pytest.mark.parametrize("dim", [1, 2, 65, 500])
-def test_proposals_are_inside_region_and_box(dim):
+def test_proposals_are_inside_region_and_box(dim: int) -> None:
     rng = np.random.default_rng(dim)
     optimizer = make(dim=dim)
     for _ in range(2 + optimizer.n_init):
@@ -283,12 +292,12 @@ def test_proposals_are_inside_region_and_box(dim):
      ({"hyperparameters": (0.1, 1.0)}, "hyperparameters"), ({"hyperparameters": (0.1, 0.0, 1.0)}, "hyperparameters"),
      ({"surrogate": "x"}, "surrogate"), ({"surrogate": 3}, "surrogate"), ({"recipe": {"sideways": False}}, "recipe")],
 )  # fmt: skip
-def test_wrong_settings_are_refused_by_name(options, field):
+def test_wrong_settings_are_refused_by_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput, match=field):
         make(**options)
 
 
-def test_sphere_points_keep_radius_and_box_at_a_corner():
+def test_sphere_points_keep_radius_and_box_at_a_corner() -> None:
     rng = np.random.default_rng(0)
     centre = np.zeros(20)
     points = np.array([on_sphere(centre, u, 0.3) for u in directions(50, 20, rng, False)])
@@ -297,12 +306,12 @@ def test_sphere_points_keep_radius_and_box_at_a_corner():
     assert np.mean(points == 0.0) < 1e-3
 
 
-def test_orthogonal_directions_are_orthogonal():
+def test_orthogonal_directions_are_orthogonal() -> None:
     u = directions(5, 8, np.random.default_rng(0), True)
     np.testing.assert_allclose(u @ u.T, np.eye(5), atol=1e-12)
 
 
-def test_a_plant_that_refuses_half_of_the_domain_does_not_make_the_run_spin_on_refusals():
+def test_a_plant_that_refuses_half_of_the_domain_does_not_make_the_run_spin_on_refusals() -> None:
     optimizer = CRBO(Space([0.0] * 3, [1.0] * 3), [0.3] * 3, seed=1, gamma=0.6)
     refused = 0
     for _ in range(60):
@@ -313,10 +322,10 @@ def test_a_plant_that_refuses_half_of_the_domain_does_not_make_the_run_spin_on_r
         else:
             optimizer.tell(proposal.id, -float(np.sum((proposal.theta - 0.7) ** 2)))
     assert refused < 30
-    assert optimizer.best().observed > -0.25  # -0.48 at the start, -0.06 at the edge of what is not refused
+    assert best(optimizer).observed > -0.25  # -0.48 at the start, -0.06 at the edge of what is not refused
 
 
-def test_twenty_failures_in_a_row_end_the_run_with_the_reason():
+def test_twenty_failures_in_a_row_end_the_run_with_the_reason() -> None:
     optimizer = CRBO(Space([0.0] * 3, [1.0] * 3), [0.3] * 3, seed=1)
     for _ in range(20):
         optimizer.fail(optimizer.ask().id, "broken")
@@ -324,7 +333,7 @@ def test_twenty_failures_in_a_row_end_the_run_with_the_reason():
         optimizer.ask()
 
 
-def test_early_steps_in_many_dimensions_learn_a_new_direction_each():
+def test_early_steps_in_many_dimensions_learn_a_new_direction_each() -> None:
     """Each one leaves the span of the earlier policies by at least most of sin(25 degrees) of its length; the last
     ones, when there are data enough, need not."""
     optimizer = run(make(40), 16)
@@ -340,13 +349,13 @@ def test_early_steps_in_many_dimensions_learn_a_new_direction_each():
         assert np.linalg.norm(outside) > 0.9 * math.sin(SIDEWAYS) * np.linalg.norm(step)
 
 
-def test_few_dimensions_and_the_papers_preset_have_no_sideways_steps():
+def test_few_dimensions_and_the_papers_preset_have_no_sideways_steps() -> None:
     low, paper = run(make(5), 8), run(make(40, preset="paper"), 10)
     assert not any("direction" in trial.proposal.reason for trial in [*low.trials, *paper.trials])
     assert paper.n_init == 7  # ceil(sqrt 40)
 
 
-def test_asking_for_the_best_policy_does_not_change_what_is_proposed():
+def test_asking_for_the_best_policy_does_not_change_what_is_proposed() -> None:
     quiet, asked = make(12), make(12)
     for _ in range(12):
         theta = quiet.ask().theta
@@ -358,7 +367,7 @@ def test_asking_for_the_best_policy_does_not_change_what_is_proposed():
         asked.best()
 
 
-def test_the_best_policy_is_chosen_on_a_copy_of_the_model():
+def test_the_best_policy_is_chosen_on_a_copy_of_the_model() -> None:
     optimizer = run(make(), 8)
     X, before = optimizer.surrogate.X, optimizer.report()
     optimizer.best()
@@ -366,7 +375,7 @@ def test_the_best_policy_is_chosen_on_a_copy_of_the_model():
     assert optimizer.report() == before
 
 
-def test_the_sphere_is_around_theta_0_even_if_another_return_came_first():
+def test_the_sphere_is_around_theta_0_even_if_another_return_came_first() -> None:
     optimizer = make(dim=10)
     start, first = optimizer.ask(), optimizer.ask()
     optimizer.tell(first.id, bowl(first.theta))
@@ -375,27 +384,27 @@ def test_the_sphere_is_around_theta_0_even_if_another_return_came_first():
     assert np.linalg.norm(x - x0) == pytest.approx(r0(optimizer.kernel, optimizer.hyper.start[0], optimizer.gamma))
 
 
-def test_there_are_at_most_twelve_settings():
+def test_there_are_at_most_twelve_settings() -> None:
     assert len(fields(Settings)) <= 12
 
 
-def test_given_hyperparameters_stay_as_they_are_in_the_return_s_own_units():
+def test_given_hyperparameters_stay_as_they_are_in_the_return_s_own_units() -> None:
     report = run(make(hyperparameters=[0.2, 3.0, 0.01]), 12).report()  # a list, as from JSON
     measured = [report[name] for name in ("lengthscale", "signal_variance", "noise_variance")]
     assert measured == pytest.approx([0.2, 3.0, 0.01])
 
 
 @pytest.mark.parametrize("seed", [3, 4])  # with one start per fit, seed 3 ends with a hundredth of the true noise
-def test_noise_is_found_even_if_the_first_fits_saw_none(seed):
+def test_noise_is_found_even_if_the_first_fits_saw_none(seed: int) -> None:
     rng, optimizer = np.random.default_rng(seed), make(2, seed=seed)
     run(optimizer, 41, lambda theta: bowl(theta) + 0.3 * rng.standard_normal())
     assert 0.03 < optimizer.report()["noise_variance"] < 0.3  # truly 0.09
 
 
-def test_a_policy_tried_once_is_not_recommended_over_a_proven_one_with_nearly_the_same_return():
+def test_a_policy_tried_once_is_not_recommended_over_a_proven_one_with_nearly_the_same_return() -> None:
     """A prior mean at the best return, as in the prediction, would believe the lone one."""
     optimizer = make(1, hyperparameters=(0.1, 0.25, 0.125))
     lone, proven, poor = [1.6], [-0.8], [0.4]
     feed(optimizer, np.array([lone, *[proven] * 8, *[poor] * 8]), np.array([1.05, *[1.0] * 8, *[0.0] * 8]))
-    assert optimizer.best().theta == pytest.approx(proven)
-    assert optimizer.best().mean < 1.0
+    assert best(optimizer).theta == pytest.approx(proven)
+    assert best(optimizer).mean < 1.0

@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +17,22 @@ from crbo_ros.errors import InvalidInput
 CASES = [(name, ard) for name in KERNELS for ard in (False, True)]
 
 
-def data(n=20, d=4, seed=0):
+def data(n: int = 20, d: int = 4, seed: int = 0) -> tuple[Any, ...]:
     rng = np.random.default_rng(seed)
     X = rng.random((n, d))
     return X, np.sin(5.0 * X).sum(1) + 0.1 * rng.standard_normal(n), rng.random((7, d))
 
 
-def central_difference(function, x, h=1e-6):
+def central_difference(function: Any, x: Any, h: float = 1e-6) -> Any:
     return np.array([(function(x + h * e) - function(x - h * e)) / (2.0 * h) for e in np.eye(len(x))])
 
 
-def squares(model, X):
+def squares(model: Any, X: Any) -> Any:
     return squared_distances(X, X)
 
 
 @pytest.mark.parametrize(("name", "ard"), CASES)
-def test_log_posterior_gradient_is_its_derivative(name, ard):
+def test_log_posterior_gradient_is_its_derivative(name: Any, ard: Any) -> None:
     X, y, _ = data()
     model = GaussianProcess(kernel(name), 4, default_hyperparameters(4), ard=ard)
     h = model.h + 0.3 * np.random.default_rng(1).standard_normal(len(model.h))
@@ -41,7 +42,7 @@ def test_log_posterior_gradient_is_its_derivative(name, ard):
 
 
 @pytest.mark.parametrize(("name", "ard"), CASES)
-def test_posterior_gradients_are_derivatives(name, ard):
+def test_posterior_gradients_are_derivatives(name: Any, ard: Any) -> None:
     X, y, P = data()
     model = GaussianProcess(kernel(name), 4, default_hyperparameters(4), ard=ard)
     model.condition(X, y)
@@ -54,7 +55,7 @@ def test_posterior_gradients_are_derivatives(name, ard):
     np.testing.assert_allclose(model.mean_gradients(P)[0], d_mean, rtol=1e-9)
 
 
-def test_rank_one_update_equals_conditioning_anew():
+def test_rank_one_update_equals_conditioning_anew() -> None:
     X, y, P = data()
     grown, whole = (GaussianProcess(kernel("matern52"), 4, default_hyperparameters(4)) for _ in range(2))
     grown.condition(X[:15], y[:15])
@@ -65,7 +66,7 @@ def test_rank_one_update_equals_conditioning_anew():
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
-def test_duplicate_points_without_noise_are_survived():
+def test_duplicate_points_without_noise_are_survived() -> None:
     model = GaussianProcess(kernel("se"), 2, default_hyperparameters(2))
     model.h[-1] = np.log(1e-300)
     X = np.full((5, 2), 0.4)
@@ -76,14 +77,14 @@ def test_duplicate_points_without_noise_are_survived():
 
 
 @pytest.mark.parametrize("centering", ["max", "min", "mean", "none"])
-def test_outputs_are_undone_exactly(centering):
+def test_outputs_are_undone_exactly(centering: str) -> None:
     y = np.array([3.0, 5.0, -2.0])
     outputs = Standardizer.of(y, centering)
     np.testing.assert_allclose([outputs.back(t) for t in outputs.to(y)], y)
 
 
 @pytest.mark.parametrize("y", [np.zeros(3), np.full(3, 7.0), np.array([1e-90]), np.array([1e99, -1e99])])
-def test_outputs_scale_is_usable_for_any_returns(y):
+def test_outputs_scale_is_usable_for_any_returns(y: Any) -> None:
     outputs = Standardizer.of(y)
     assert outputs.scale > 0.0
     assert np.all(np.isfinite(outputs.to(y)))
@@ -93,7 +94,7 @@ class TestAgainstGpytorch:
     """Likelihood, gradients, posterior and MAP optimum at 1e-8 relative."""
 
     @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}{'-ard' if case[1] else ''}")
-    def both(self, request):
+    def both(self, request: pytest.FixtureRequest) -> tuple[Any, ...]:
         pytest.importorskip("gpytorch")
         from crbo_ros.core.gpytorch_process import GPyTorch
 
@@ -101,7 +102,7 @@ class TestAgainstGpytorch:
         hyper = paper_hyperparameters(4)
         return GaussianProcess(kernel(name), 4, hyper, ard=ard), GPyTorch(name, 4, hyper, ard=ard)
 
-    def test_log_posterior_and_its_gradient(self, both):
+    def test_log_posterior_and_its_gradient(self, both: tuple[Any, ...]) -> None:
         ours, theirs = both
         X, y, _ = data()
         value, gradient = ours.log_posterior(ours.h, squares(ours, X), X, y)
@@ -113,7 +114,7 @@ class TestAgainstGpytorch:
         np.testing.assert_allclose(value, float(loss.detach()), rtol=1e-8)
         np.testing.assert_allclose(gradient, reference, rtol=1e-8, atol=1e-8 * np.max(np.abs(reference)))
 
-    def test_posterior_and_its_gradients(self, both):
+    def test_posterior_and_its_gradients(self, both: tuple[Any, ...]) -> None:
         ours, theirs = both
         X, y, P = data()
         ours.condition(X, y)
@@ -124,7 +125,7 @@ class TestAgainstGpytorch:
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(ours.covariance(P), theirs.covariance(P), rtol=1e-8, atol=1e-10)
 
-    def test_a_restart_begins_at_the_start_values_with_the_given_noise(self, both):
+    def test_a_restart_begins_at_the_start_values_with_the_given_noise(self, both: tuple[Any, ...]) -> None:
         X, y, _ = data()
         reached = []
         for model in both:
@@ -134,9 +135,9 @@ class TestAgainstGpytorch:
             np.testing.assert_allclose(model.noise_variance, 0.3)
             np.testing.assert_allclose(model.lengthscales, start)
             reached.append((first, model.fit(X, y)))
-        np.testing.assert_allclose(*reached, rtol=1e-4)
+        np.testing.assert_allclose(reached[0], reached[1], rtol=1e-4)
 
-    def test_map_optimum(self, both):
+    def test_map_optimum(self, both: tuple[Any, ...]) -> None:
         ours, theirs = both
         X, y, _ = data()
         ours.fit(X, y)
@@ -150,13 +151,13 @@ class TestAKernelOfTheUsersOwn:
     """A gpytorch kernel with its own priors and constraints (softplus coordinates, not logarithms)."""
 
     @pytest.fixture
-    def own(self):
+    def own(self) -> Any:
         gpytorch = pytest.importorskip("gpytorch")
         kernels, Gamma = gpytorch.kernels, gpytorch.priors.GammaPrior
         base = kernels.MaternKernel(2.5, lengthscale_prior=Gamma(3.0, 6.0))
         return kernels.ScaleKernel(base, outputscale_prior=Gamma(2.0, 0.15))
 
-    def test_has_the_map_optimum_of_the_closed_form_with_the_same_priors(self, own):
+    def test_has_the_map_optimum_of_the_closed_form_with_the_same_priors(self, own: Any) -> None:
         from crbo_ros.core.gpytorch_process import GPyTorch
 
         hyper = replace(paper_hyperparameters(4), lengthscale_bounds=(1e-3, 1e2), start=(0.6931, 0.6931, 0.0025))
@@ -168,7 +169,7 @@ class TestAKernelOfTheUsersOwn:
         for a, b in zip(ours.posterior(P), theirs.posterior(P), strict=True):
             np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02)
 
-    def test_is_copied_and_what_the_user_fixed_is_not_fitted(self, own):
+    def test_is_copied_and_what_the_user_fixed_is_not_fitted(self, own: Any) -> None:
         from crbo_ros.core.gpytorch_process import GPyTorch
 
         own.base_kernel.lengthscale = 0.3
@@ -181,7 +182,7 @@ class TestAKernelOfTheUsersOwn:
         assert model.signal_variance != pytest.approx(before, rel=0.01)
         assert own.outputscale.item() == before
 
-    def test_a_copy_of_the_model_is_conditioned_without_the_other(self, own):
+    def test_a_copy_of_the_model_is_conditioned_without_the_other(self, own: Any) -> None:
         from crbo_ros.core.gpytorch_process import GPyTorch
 
         model = GPyTorch("matern52", 4, paper_hyperparameters(4), kernel=own)
@@ -192,7 +193,7 @@ class TestAKernelOfTheUsersOwn:
         np.testing.assert_array_equal(model.posterior(P)[0], mean)
 
     @pytest.mark.slow
-    def test_proposes_as_the_closed_form_does_where_the_model_is_the_same(self, own):
+    def test_proposes_as_the_closed_form_does_where_the_model_is_the_same(self, own: Any) -> None:
         own.base_kernel.lengthscale, own.outputscale = 0.1, 1.0  # the paper preset's start values
         space = Space([-1.0, -1.0], [1.0, 1.0])
         few = replace(RECIPES["paper"], samples=128)
@@ -203,11 +204,11 @@ class TestAKernelOfTheUsersOwn:
                 proposal = optimizer.ask()
                 optimizer.tell(proposal.id, -float(np.sum(proposal.theta**2)))
             runs.append(np.array([trial.proposal.theta for trial in optimizer.trials]))
-        np.testing.assert_array_equal(*(run[:2] for run in runs))
+        np.testing.assert_array_equal(runs[0][:2], runs[1][:2])
         np.testing.assert_allclose(runs[0][2], runs[1][2], atol=0.05)
         assert np.isfinite(optimizer.report()["lipschitz"])
 
-    def test_with_given_hyperparameters_is_refused_by_name(self, own):
+    def test_with_given_hyperparameters_is_refused_by_name(self, own: Any) -> None:
         with pytest.raises(InvalidInput, match="hyperparameters: are a built-in kernel's"):
             CRBO(Space([0.0], [1.0]), [0.5], surrogate=own, hyperparameters=(0.1, 1.0, 0.01))
         with pytest.raises(InvalidInput, match="nor a gpytorch kernel"):

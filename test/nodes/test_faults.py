@@ -5,14 +5,17 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from ros_helpers import finished, open_store, wait_until
+from ros_helpers import Peer, finished, open_store, wait_until
 
 VALID_FOR = 5.0  # s, of an approval
 
 
-def query(path, sql):
+def query(path: Path, sql: str) -> list[Any]:
     """Rows of a store that a node has open; none where there is none yet."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as connection:
@@ -21,23 +24,23 @@ def query(path, sql):
         return []
 
 
-def executions(graph, runner="episode_runner"):
+def executions(graph: Any, runner: str = "episode_runner") -> list[str]:
     """How each execution ended, in the order in which they were begun."""
     return [end for (end,) in query(graph.folder / f"{runner}.sqlite", "SELECT end FROM executions ORDER BY rowid")]
 
 
-def approvals(graph):
+def approvals(graph: Any) -> list[Any]:
     return query(graph.folder / "monitor.sqlite", "SELECT verdict_id, stamp FROM approvals ORDER BY stamp")
 
 
-def nothing_refused_or_expired(graph):
+def nothing_refused_or_expired(graph: Any) -> bool:
     ends = {end for (end,) in query(graph.folder / "experiment.sqlite", "SELECT DISTINCT end FROM proposals")}
     states = {state for (state,) in query(graph.folder / "episode_runner.sqlite", "SELECT DISTINCT state FROM results")}
     return ends <= {"completed", "pending"} and states <= {"done", "pending"}
 
 
 @contextlib.contextmanager
-def frozen(process):
+def frozen(process: Any) -> Iterator[None]:
     os.kill(process.pid, signal.SIGSTOP)
     try:
         yield
@@ -46,12 +49,14 @@ def frozen(process):
 
 
 @pytest.mark.slow
-def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_then_a_person_looks(toy_graph, peer):
+def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_then_a_person_looks(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=1, toy={"seconds": 3.0})
 
-    def comes_and_goes():
+    def comes_and_goes() -> bool:
         with frozen(graph.processes["safety_monitor"]):
             time.sleep(0.8)
         time.sleep(1.6)
@@ -70,7 +75,9 @@ def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_then_a_p
     assert [e.outcome for e in open_store(graph).episodes()] == ["completed"]
 
 
-def test_the_clients_result_is_on_disk_when_done_returns(toy_graph, tmp_path, monkeypatch):
+def test_the_clients_result_is_on_disk_when_done_returns(
+    toy_graph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from crbo_ros.client import Client
 
     monkeypatch.setenv("CRBO_KEY", "secret")
@@ -82,7 +89,9 @@ def test_the_clients_result_is_on_disk_when_done_returns(toy_graph, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_the_client_does_not_begin_under_an_approval_that_is_too_old(toy_graph, tmp_path, monkeypatch):
+def test_the_client_does_not_begin_under_an_approval_that_is_too_old(
+    toy_graph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from crbo_ros.client import Client
 
     monkeypatch.setenv("CRBO_KEY", "secret")
@@ -100,7 +109,9 @@ def test_the_client_does_not_begin_under_an_approval_that_is_too_old(toy_graph, 
         assert query(tmp_path / "mine.sqlite", "SELECT end FROM executions") == [("interrupted",), ("ended",)]
 
 
-def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_proposal_runs(toy_graph, tmp_path, peer):
+def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_proposal_runs(
+    toy_graph: Callable[..., Any], tmp_path: Path, peer: Peer
+) -> None:
     from std_srvs.srv import Trigger
 
     broken = tmp_path / "broken"
@@ -122,7 +133,7 @@ def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_pr
 
 
 @pytest.mark.slow
-def test_after_a_slow_reset_the_approval_is_young_when_the_policy_acts(toy_graph):
+def test_after_a_slow_reset_the_approval_is_young_when_the_policy_acts(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=1, toy={"reset": VALID_FOR + 1.0})
     with graph:
         wait_until(lambda: finished(graph), 60, "the end")
@@ -131,7 +142,9 @@ def test_after_a_slow_reset_the_approval_is_young_when_the_policy_acts(toy_graph
     assert 0.0 < act["time"] - approved < 1.0
 
 
-def test_a_run_that_is_finished_while_held_ends_the_runner_and_nothing_begins_after_rearm(toy_graph, peer):
+def test_a_run_that_is_finished_while_held_ends_the_runner_and_nothing_begins_after_rearm(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=5, toy={"seconds": 0.5}, runner={"exit_when_done": False})
@@ -148,7 +161,7 @@ def test_a_run_that_is_finished_while_held_ends_the_runner_and_nothing_begins_af
 
 
 @pytest.mark.slow
-def test_a_runner_that_was_frozen_between_its_question_and_the_start_asks_again(toy_graph):
+def test_a_runner_that_was_frozen_between_its_question_and_the_start_asks_again(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=1)
     spool = graph.folder / "episode_runner.sqlite"
     with graph:
@@ -170,7 +183,9 @@ def test_a_runner_that_was_frozen_between_its_question_and_the_start_asks_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [-3600, 86400])
-def test_a_step_of_the_systems_clock_stops_nothing_and_nothing_is_refused(toy_graph, tmp_path, monkeypatch, seconds):
+def test_a_step_of_the_systems_clock_stops_nothing_and_nothing_is_refused(
+    toy_graph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
     from crbo_ros.bench.clocks import Clocks
 
     clocks = Clocks(tmp_path / "clocks")
@@ -193,7 +208,7 @@ def test_a_step_of_the_systems_clock_stops_nothing_and_nothing_is_refused(toy_gr
 
 
 @pytest.mark.slow
-def test_an_episode_that_takes_longer_than_its_task_says_is_refused_nowhere(toy_graph):
+def test_an_episode_that_takes_longer_than_its_task_says_is_refused_nowhere(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=3, toy={"seconds": 2.0, "says": 0.5}, optimizer={"lease": 1.0})
     with graph:
         wait_until(lambda: finished(graph), 60, "the end")
@@ -201,7 +216,7 @@ def test_an_episode_that_takes_longer_than_its_task_says_is_refused_nowhere(toy_
     assert nothing_refused_or_expired(graph)
 
 
-def test_in_simulated_time_that_stands_still_the_run_completes(toy_graph):
+def test_in_simulated_time_that_stands_still_the_run_completes(toy_graph: Callable[..., Any]) -> None:
     simulated = {"use_sim_time": True}  # and nobody publishes /clock
     graph = toy_graph(episodes=4, toy={"seconds": 0.2}, optimizer=simulated, monitor=simulated, runner=simulated)
     with graph:

@@ -4,13 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from ros_helpers import finished, open_store, wait_until
 
 
 @pytest.mark.slow
-def test_under_random_faults_nothing_is_lost_doubled_unapproved_or_begun_without_a_record(domain, tmp_path):
+def test_under_random_faults_nothing_is_lost_doubled_unapproved_or_begun_without_a_record(
+    domain: int, tmp_path: Path
+) -> None:
     words = "bench faults --faults 16 --runners 1,2 --episodes 12 --ctrl-c 1 --out".split()
     command = [sys.executable, "-m", "crbo_ros.cli", *words, str(tmp_path)]
     bench = subprocess.run(command, capture_output=True, text=True, timeout=290)
@@ -18,7 +23,7 @@ def test_under_random_faults_nothing_is_lost_doubled_unapproved_or_begun_without
     assert "16 faults in" in bench.stdout
 
 
-def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph):
+def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(episodes=2, toy={"seconds": 5.0})
     with graph:
         wait_until(lambda: graph.ledger.lines("start"), 30, "the rollout")
@@ -31,7 +36,9 @@ def test_sigterm_in_mid_rollout_leaves_the_plant_safe_and_exits_with_0(toy_graph
     )  # an interrupted rollout has no return; its proposal waits for the next start
 
 
-def test_a_node_whose_parent_died_while_it_was_loading_leaves_by_itself(toy_graph, monkeypatch):
+def test_a_node_whose_parent_died_while_it_was_loading_leaves_by_itself(
+    toy_graph: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = toy_graph(only=("episode_runner",))
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 4194303)  # as if started by a process that is no more

@@ -30,7 +30,8 @@ class Movable(Task):
     space, theta_0 = Space([0.0], [1.0]), THETA
 
     def __init__(self, holds: bool) -> None:
-        self.holds_start, self.events, self.failure = holds, [], ""
+        self.holds_start, self.failure = holds, ""
+        self.events: list[Any] = []
         self.plant_name = "none"
 
     def rollout(self, theta: Any, rng: Any, *, record: bool = False, watch: Any = None) -> Outcome:

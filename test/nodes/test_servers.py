@@ -1,28 +1,32 @@
 """Optimizer and monitor as processes, with the test as their runner: leases, late returns, lost memory, clocks."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from ros_helpers import open_store, wait_until
+from ros_helpers import Peer, open_store, wait_until
 from test_bad_input import ask, asked, result
 
 from crbo_ros.core.trial import TrialStatus, theta_hash
 
 
-def hand_in(peer, proposal, **change):
+def hand_in(peer: Any, proposal: Any, **change: Any) -> Any:
     from crbo_ros.srv import AcknowledgeEpisode
 
     episode = result(proposal, **{"episode_uid": f"u{proposal.id}", "problem": proposal.problem, **change})
     return peer.call(AcknowledgeEpisode, "acknowledge_episode", episode=episode)
 
 
-def check(peer, proposal, **fields):
+def check(peer: Any, proposal: Any, **fields: Any) -> Any:
     from crbo_ros.srv import CheckRollout
 
     return peer.call(CheckRollout, "check_rollout", proposal=proposal, runner="r", **fields).verdict
 
 
-def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(toy_graph, peer):
+def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from crbo_ros.msg import RunnerStatus
     from crbo_ros.ros import qos
 
@@ -43,7 +47,7 @@ def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(toy_g
         assert open_store(graph).proposal(0).end is TrialStatus.COMPLETED
 
 
-def test_a_lease_that_is_shorter_than_two_episodes_is_refused_at_start(toy_graph):
+def test_a_lease_that_is_shorter_than_two_episodes_is_refused_at_start(toy_graph: Callable[..., Any]) -> None:
     graph = toy_graph(only=("optimizer",), optimizer={"lease": 5.0}, toy={"seconds": 3.0})
     with graph:
         wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
@@ -51,7 +55,9 @@ def test_a_lease_that_is_shorter_than_two_episodes_is_refused_at_start(toy_graph
     assert any("lease: 5 s is less than twice the longest episode" in line for line in graph.said), graph.said
 
 
-def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(toy_graph, peer):
+def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from crbo_ros.msg import SafetyVerdict
     from crbo_ros.srv import GetEpisodes
 
@@ -67,20 +73,24 @@ def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(toy
         assert answer.episodes[0].problem == proposal.problem
         assert peer.call(GetEpisodes, "get_episodes", experiment_uid="another").total == 0
         wait_until(lambda: "not active" not in check(peer, proposal).reason, 20, "the monitor")
-        verdicts = []
-        wait_until(
-            lambda: verdicts.append(check(peer, proposal)) or verdicts[-1].status == SafetyVerdict.APPROVED,
-            20, "the approval",
-        )  # fmt: skip
+        verdicts: list[Any] = []
+
+        def approved() -> bool:
+            verdicts.append(check(peer, proposal))
+            return bool(verdicts[-1].status == SafetyVerdict.APPROVED)
+
+        wait_until(approved, 20, "the approval")
         assert "knows 0 of 3 returns" in verdicts[0].reason
         assert "3 of 3 returns unverified" in verdicts[-1].reason
 
 
-def test_a_threshold_that_was_set_at_run_time_survives_the_monitors_death(toy_graph, peer):
+def test_a_threshold_that_was_set_at_run_time_survives_the_monitors_death(
+    toy_graph: Callable[..., Any], peer: Peer
+) -> None:
     from rcl_interfaces.srv import GetParameters, SetParameters
     from rclpy.parameter import Parameter
 
-    def value():
+    def value() -> Any:
         try:
             answer = peer.call(GetParameters, "safety_monitor/get_parameters", timeout=2.0, names=["j_min"])
         except AssertionError:  # the question went to the one that was killed
@@ -101,7 +111,9 @@ def test_a_threshold_that_was_set_at_run_time_survives_the_monitors_death(toy_gr
         wait_until(lambda: value() == 0.25, 30, "the parameter")
 
 
-def test_a_verdict_carries_the_questions_nonce_and_a_proof_where_there_is_a_key(toy_graph, peer, monkeypatch):
+def test_a_verdict_carries_the_questions_nonce_and_a_proof_where_there_is_a_key(
+    toy_graph: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from crbo_ros.msg import Proposal
 
     monkeypatch.setenv("CRBO_KEY", "secret")
@@ -115,7 +127,7 @@ def test_a_verdict_carries_the_questions_nonce_and_a_proof_where_there_is_a_key(
 
 
 @pytest.mark.parametrize("what", ["safety_heartbeat", "optimizer_state", "/diagnostics"])
-def test_simulated_time_that_stands_still_stops_no_timer(toy_graph, peer, what):
+def test_simulated_time_that_stands_still_stops_no_timer(toy_graph: Callable[..., Any], peer: Peer, what: str) -> None:
     from diagnostic_msgs.msg import DiagnosticArray
 
     from crbo_ros.msg import OptimizerState, SafetyHeartbeat

@@ -7,16 +7,20 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from crbo_ros.cli import main
 from crbo_ros.core import Space
+from crbo_ros.core.crbo import CRBO
 from crbo_ros.core.problem import Problem
 from crbo_ros.core.trial import TrialStatus
 from crbo_ros.errors import InvalidInput, StoreError
-from crbo_ros.protocol.optimizer import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, OptimizerServer
+from crbo_ros.protocol.optimizer import OptimizerServer
+from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT
 from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.protocol.store import ExperimentStore
@@ -27,8 +31,10 @@ THETA_0 = np.array([0.2, -0.3])
 PROBLEM = Problem("t", "nominal", SPACE, THETA_0)
 
 
-def open_experiment(path, budget=0, seed=3, problem=PROBLEM, method="crbo", **options):
-    def make(settings):
+def open_experiment(
+    path: Path, budget: int = 0, seed: int = 3, problem: Any = PROBLEM, method: str = "crbo", **options: Any
+) -> Any:
+    def make(settings: Any) -> Any:
         return make_method(method, problem.space, problem.theta_0, seed=seed, **settings)
 
     options.setdefault("settings", {"gamma": 0.5} if method == "crbo" else {})
@@ -38,7 +44,9 @@ def open_experiment(path, budget=0, seed=3, problem=PROBLEM, method="crbo", **op
     )
 
 
-def episode(experiment, answer, value=0.5, outcome="completed", uid=None, **fields):
+def episode(
+    experiment: Any, answer: Any, value: float = 0.5, outcome: str = "completed", uid: Any = None, **fields: Any
+) -> Episode:
     proposal = answer.offer
     base = {"theta": proposal.theta, "proposal_id": proposal.id, "experiment_uid": experiment.uid}
     return Episode(
@@ -46,7 +54,7 @@ def episode(experiment, answer, value=0.5, outcome="completed", uid=None, **fiel
     )
 
 
-def play(experiment, count):
+def play(experiment: Any, count: int) -> list[Any]:
     """Run `count` episodes of a known function; the proposals."""
     found = []
     for _ in range(count):
@@ -58,7 +66,7 @@ def play(experiment, count):
     return found
 
 
-def test_the_same_request_gives_the_same_proposal_and_another_a_different_one(tmp_path):
+def test_the_same_request_gives_the_same_proposal_and_another_a_different_one(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
     one, again, other = (experiment.propose(*who).offer for who in (("a", "x"), ("a", "x"), ("b", "y")))
@@ -68,9 +76,10 @@ def test_the_same_request_gives_the_same_proposal_and_another_a_different_one(tm
     assert not np.allclose(other.theta, one.theta)
 
 
-def test_a_restart_at_any_point_carries_on_bit_for_bit(tmp_path):
+def test_a_restart_at_any_point_carries_on_bit_for_bit(tmp_path: Path) -> None:
     whole = play(open_experiment(tmp_path / "whole"), 12)
-    experiment, parts = open_experiment(tmp_path / "parts"), []
+    experiment = open_experiment(tmp_path / "parts")
+    parts: list[Any] = []
     for i in range(12):
         if i % 2:  # sometimes between the proposal and its return
             experiment.propose("r", f"q{i}")
@@ -81,14 +90,14 @@ def test_a_restart_at_any_point_carries_on_bit_for_bit(tmp_path):
     assert [p.theta.tolist() for p in whole] == [p.theta.tolist() for p in parts]
 
 
-def _finish_pending(experiment, i):
+def _finish_pending(experiment: Any, i: Any) -> Any:
     answer = experiment.propose("r", f"q{i}")
     value = 1.0 - float(np.sum((answer.offer.theta - 0.4) ** 2))
     assert experiment.acknowledge(episode(experiment, answer, value))[0] == ACCEPTED
     return answer.offer
 
 
-def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path):
+def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
@@ -115,7 +124,9 @@ def test_an_episode_is_taken_in_once_and_a_repeat_is_a_duplicate(tmp_path):
         ({"uid": ""}, "episode_uid"),
     ],
 )
-def test_bad_results_are_refused_by_field_and_leave_the_data_alone(tmp_path, change, field):
+def test_bad_results_are_refused_by_field_and_leave_the_data_alone(
+    tmp_path: Path, change: dict[str, Any], field: str
+) -> None:
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
     bad = episode(experiment, answer, **{k: v for k, v in change.items() if k != "uid"})
@@ -132,7 +143,7 @@ def test_bad_results_are_refused_by_field_and_leave_the_data_alone(tmp_path, cha
 # -- leases ----------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_counted_on_a_steady_clock_and_renewed_by_the_runner_that_holds_the_proposal(tmp_path):
+def test_a_lease_is_counted_on_a_steady_clock_and_renewed_by_the_runner_that_holds_the_proposal(tmp_path: Path) -> None:
     now = [1000.0]
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
     play(experiment, 2)
@@ -149,14 +160,14 @@ def test_a_lease_is_counted_on_a_steady_clock_and_renewed_by_the_runner_that_hol
     assert experiment.store.proposal(held.offer.id).end is TrialStatus.PENDING
 
 
-def test_a_step_of_the_system_clock_ends_no_lease(tmp_path, monkeypatch):
+def test_a_step_of_the_system_clock_ends_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = open_experiment(tmp_path, lease=60.0)
     experiment.propose("a", "1")
     monkeypatch.setattr("time.time", lambda: 1e12)
     assert experiment.expire_due() == []
 
 
-def test_time_stands_still_for_leases_while_nobody_is_there(tmp_path):
+def test_time_stands_still_for_leases_while_nobody_is_there(tmp_path: Path) -> None:
     now = [1000.0]
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
     id = experiment.propose("a", "1").offer.id
@@ -170,7 +181,7 @@ def test_time_stands_still_for_leases_while_nobody_is_there(tmp_path):
     assert experiment.expire_due() == [id]
 
 
-def test_asking_again_for_a_proposal_renews_its_lease(tmp_path):
+def test_asking_again_for_a_proposal_renews_its_lease(tmp_path: Path) -> None:
     now = [0.0]
     experiment = open_experiment(tmp_path, lease=60.0, clock=lambda: now[0])
     experiment.propose("a", "1")
@@ -180,7 +191,7 @@ def test_asking_again_for_a_proposal_renews_its_lease(tmp_path):
     assert experiment.expire_due() == []
 
 
-def test_a_lease_that_is_shorter_than_two_episodes_is_refused_and_nothing_is_written(tmp_path):
+def test_a_lease_that_is_shorter_than_two_episodes_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="lease: 30 s is less than twice the longest episode"):
         open_experiment(tmp_path, problem=replace(PROBLEM, episode_seconds=20.0), lease=30.0)
     assert list(tmp_path.iterdir()) == []
@@ -191,7 +202,7 @@ def test_a_lease_that_is_shorter_than_two_episodes_is_refused_and_nothing_is_wri
 
 @pytest.mark.parametrize("method", ["crbo", "cma_es", "turbo", "gibo"])  # those that keep books of ends
 @pytest.mark.parametrize("given_back", [False, True])
-def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path, method, given_back):
+def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path: Path, method: str, given_back: bool) -> None:
     if method == "cma_es":
         pytest.importorskip("cma")
     now = [1000.0]
@@ -222,7 +233,7 @@ def test_a_measured_return_is_never_refused_because_it_is_late(tmp_path, method,
     assert open_experiment(tmp_path, method=method).method.n == 4
 
 
-def test_after_a_late_return_a_restart_gives_the_same_next_proposal(tmp_path):
+def test_after_a_late_return_a_restart_gives_the_same_next_proposal(tmp_path: Path) -> None:
     found = []
     for restart in (False, True):
         now = [0.0]
@@ -240,7 +251,7 @@ def test_after_a_late_return_a_restart_gives_the_same_next_proposal(tmp_path):
     assert found[0] == found[1]
 
 
-def test_what_was_given_back_ends_as_expired_and_is_no_hint(tmp_path):
+def test_what_was_given_back_ends_as_expired_and_is_no_hint(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 4)
     before = experiment.method.report()["gamma_effective"]
@@ -252,7 +263,7 @@ def test_what_was_given_back_ends_as_expired_and_is_no_hint(tmp_path):
     assert experiment.summary()["failed"] == 0
 
 
-def test_a_late_failure_is_on_record_and_changes_nothing(tmp_path):
+def test_a_late_failure_is_on_record_and_changes_nothing(tmp_path: Path) -> None:
     now = [0.0]
     experiment = open_experiment(tmp_path, lease=1.0, clock=lambda: now[0])
     play(experiment, 3)
@@ -266,7 +277,7 @@ def test_a_late_failure_is_on_record_and_changes_nothing(tmp_path):
     assert experiment.method.n == 4
 
 
-def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path):
+def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 2)
     vetoed = experiment.propose("a", "1")
@@ -280,10 +291,10 @@ def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path):
 # -- a method that cannot digest what it is told -----------------------------------------------------------
 
 
-class Allergic(make_method("crbo", SPACE, THETA_0).__class__):
+class Allergic(CRBO):
     """Raises at certain returns, and goes on doing so."""
 
-    def tell(self, id, value):
+    def tell(self, id: int, value: Any) -> None:
         super().tell(id, value)
         if value == 0.666:
             raise np.linalg.LinAlgError("not positive definite")
@@ -291,9 +302,14 @@ class Allergic(make_method("crbo", SPACE, THETA_0).__class__):
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else(tmp_path, killed, late, caplog):
+def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else(
+    tmp_path: Path, killed: bool, late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     now = [0.0]
-    options = {"make": lambda settings: Allergic(SPACE, THETA_0, seed=3, **settings), "clock": lambda: now[0]}
+    options: dict[str, Any] = {
+        "make": lambda settings: Allergic(SPACE, THETA_0, seed=3, **settings),
+        "clock": lambda: now[0],
+    }
     experiment = open_experiment(tmp_path, lease=1.0, **options)
     play(experiment, 3)
     answer = experiment.propose("r", "x")
@@ -317,7 +333,7 @@ def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else
     play(experiment, 2)
 
 
-def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_policy(tmp_path):
+def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_policy(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path, budget=3)
     play(experiment, 2)
     last = experiment.propose("a", "1")
@@ -329,7 +345,7 @@ def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_poli
     assert experiment.propose("b", "3").status == OK
 
 
-def test_pause_resume_and_finish(tmp_path):
+def test_pause_resume_and_finish(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 2)
     assert experiment.pause()[0]
@@ -344,7 +360,7 @@ def test_pause_resume_and_finish(tmp_path):
     assert again.propose("r", "y").status == again.propose("r", "x").status == DONE  # remembered
 
 
-def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
+def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 2)
     pages = experiment.store.database.query("PRAGMA page_count")[0][0]
@@ -361,7 +377,9 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path):
     assert experiment.acknowledge(episode(experiment, after)) == (ACCEPTED, "")
 
 
-def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(tmp_path, monkeypatch):
+def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
     experiment.store.database.query("PRAGMA query_only=ON")
@@ -374,7 +392,7 @@ def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(tmp_path, 
 
 # -- identity ----------------------------------------------------------------------------------------------
 
-OTHERS = {
+OTHERS: dict[str, Any] = {
     "task": {"task": "another"},
     "plant": {"plant": "stand_in"},
     "hardware": {"hardware": True},
@@ -387,14 +405,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_store_of_another_problem_is_refused_with_what_differs(tmp_path, what):
+def test_a_store_of_another_problem_is_refused_with_what_differs(tmp_path: Path, what: Any) -> None:
     open_experiment(tmp_path).close()
     open_experiment(tmp_path).close()
     with pytest.raises(StoreError, match=rf"another experiment \({what}: .*, not .*\); choose"):
         open_experiment(tmp_path, problem=replace(PROBLEM, **OTHERS[what]))
 
 
-def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_reason(tmp_path):
+def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_reason(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     assert experiment.identity == ExperimentStore(tmp_path / "experiment.sqlite").identity()
     experiment.close()
@@ -413,7 +431,7 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
             open_experiment(tmp_path)
 
 
-def test_an_episode_of_another_problem_is_refused_by_name_and_one_of_a_foreign_runner_is_not(tmp_path):
+def test_an_episode_of_another_problem_is_refused_by_name_and_one_of_a_foreign_runner_is_not(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     answer = experiment.propose("r", "q")
     assert answer.offer.problem == PROBLEM.key
@@ -427,7 +445,7 @@ def test_an_episode_of_another_problem_is_refused_by_name_and_one_of_a_foreign_r
     assert [e.problem for e in experiment.store.episodes()] == ["", PROBLEM.key]
 
 
-def test_a_corrupt_file_gives_a_clear_error_and_is_kept(tmp_path):
+def test_a_corrupt_file_gives_a_clear_error_and_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "experiment.sqlite"
     file.write_bytes(b"this was a database once" * 100)
     with pytest.raises(StoreError, match="The file was kept"):
@@ -436,7 +454,7 @@ def test_a_corrupt_file_gives_a_clear_error_and_is_kept(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_gives_a_clear_error(tmp_path):
+def test_a_read_only_folder_gives_a_clear_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match="cannot be used"):
         open_experiment(tmp_path)
@@ -452,10 +470,13 @@ time.sleep(60)
 """
 
 
-def test_one_process_at_a_time_has_a_store_and_a_killed_one_lets_go_of_it(tmp_path, monkeypatch):
+def test_one_process_at_a_time_has_a_store_and_a_killed_one_lets_go_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "runner.sqlite"
     monkeypatch.setattr("crbo_ros.protocol.database.PATIENCE", 0.2)
     with subprocess.Popen([sys.executable, "-c", HOLD, str(file)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
         assert other.stdout.readline() == "mine\n"
         with pytest.raises(StoreError, match=f"in use by process {other.pid}: .* End that one first"):
             Spool(file)
@@ -463,7 +484,9 @@ def test_one_process_at_a_time_has_a_store_and_a_killed_one_lets_go_of_it(tmp_pa
     Spool(file).close()
 
 
-def test_an_experiment_that_runs_can_be_read_but_not_run_again(tmp_path, monkeypatch, capsys):
+def test_an_experiment_that_runs_can_be_read_but_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("crbo_ros.protocol.database.PATIENCE", 0.2)
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
@@ -480,13 +503,13 @@ def test_an_experiment_that_runs_can_be_read_but_not_run_again(tmp_path, monkeyp
     assert open_experiment(tmp_path).method.n == 4
 
 
-def test_a_store_waits_for_one_that_is_about_to_end(tmp_path):
+def test_a_store_waits_for_one_that_is_about_to_end(tmp_path: Path) -> None:
     first = Spool(tmp_path / "runner.sqlite")
     threading.Timer(0.3, first.close).start()
     Spool(tmp_path / "runner.sqlite").close()
 
 
-def test_a_changed_gamma_is_remembered(tmp_path):
+def test_a_changed_gamma_is_remembered(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
     experiment.configure(gamma=0.3)
@@ -499,7 +522,7 @@ def test_a_changed_gamma_is_remembered(tmp_path):
         experiment.configure(gamma=1.5)
 
 
-def test_verdicts_of_other_experiments_are_not_recorded(tmp_path):
+def test_verdicts_of_other_experiments_are_not_recorded(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path)
     experiment.propose("r", "q")
     for uid in (experiment.uid, "another"):
@@ -510,12 +533,12 @@ def test_verdicts_of_other_experiments_are_not_recorded(tmp_path):
 # -- the next proposal, made before anybody asks for it -----------------------------------------------
 
 
-def thetas(proposals):
+def thetas(proposals: Any) -> list[Any]:
     return [p.theta.tolist() for p in proposals]
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kill(tmp_path, killed):
+def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kill(tmp_path: Path, killed: bool) -> None:
     whole = play(open_experiment(tmp_path / "whole"), 10)
     experiment, parts = open_experiment(tmp_path / "early"), []
     for _ in range(10):
@@ -530,7 +553,7 @@ def test_a_proposal_that_was_made_early_is_the_same_bit_for_bit_also_after_a_kil
     assert [row.proposal.id for row in experiment.store.proposals()] == list(range(10))
 
 
-def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path):
+def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path, budget=4)
     play(experiment, 3)
     assert experiment.prepare()
@@ -544,7 +567,9 @@ def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": 0.9}])
-def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(tmp_path, change):
+def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     found = {}
     for name, early in (("early", True), ("plain", False)):
         experiment = open_experiment(tmp_path / name)
@@ -559,7 +584,9 @@ def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_
 
 
 @pytest.mark.parametrize(("outcome", "value"), [("vetoed", math.nan), ("failed", math.nan)])
-def test_an_early_proposal_after_a_veto_or_failure_is_the_one_that_would_have_been_made(tmp_path, outcome, value):
+def test_an_early_proposal_after_a_veto_or_failure_is_the_one_that_would_have_been_made(
+    tmp_path: Path, outcome: str, value: float
+) -> None:
     found = {}
     for name in ("early", "plain"):
         experiment = open_experiment(tmp_path / name)
@@ -574,7 +601,7 @@ def test_an_early_proposal_after_a_veto_or_failure_is_the_one_that_would_have_be
     assert thetas(found["early"]) == thetas(found["plain"])
 
 
-def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path):
+def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path: Path) -> None:
     experiment = open_experiment(tmp_path, budget=6)
     play(experiment, 4)
     experiment.pause()
@@ -592,7 +619,9 @@ def test_nothing_is_made_early_while_paused_nor_after_the_end(tmp_path):
     assert not experiment.prepare(), "the budget is used up"
 
 
-def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(tmp_path, monkeypatch):
+def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crbo_ros.core.crbo.MAX_VETOES", 3)
     experiment = open_experiment(tmp_path)
     play(experiment, 3)
@@ -606,11 +635,11 @@ def test_a_run_in_which_nothing_is_left_to_propose_says_so_when_asked_not_before
     assert (answer.status, "vetoed" in answer.reason) == (DONE, True)
 
 
-def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path, monkeypatch):
+def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = open_experiment(tmp_path)
     play(experiment, 4)
 
-    def refuse(*_):
+    def refuse(*_: Any) -> None:
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(experiment.store, "add_event", refuse)

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,17 @@ class Toy(Task):
     incidental = ("ledger", "seconds", "says", "fail_after", "reset", "broken")
 
     def __init__(
-        self, plant=None, *, ledger="", seconds=0.0, says=None, fail_after=-1, reset=0.0, broken="", stop_raises=False
-    ):
+        self,
+        plant: Any = None,
+        *,
+        ledger: str = "",
+        seconds: float = 0.0,
+        says: float | None = None,
+        fail_after: int = -1,
+        reset: float = 0.0,
+        broken: str = "",
+        stop_raises: bool = False,
+    ) -> None:
         super().__init__(plant)
         self.space = Space([0.0] * 3, [1.0] * 3)
         self.theta_0 = np.full(3, 0.4)
@@ -37,13 +47,13 @@ class Toy(Task):
         self.reset, self.broken, self.holds_start = reset, broken, reset > 0.0
         self.runs = 0
 
-    def write(self, event, **more):
+    def write(self, event: Any, **more: Any) -> None:
         if self.ledger:
             line = json.dumps({"event": event, "pid": os.getpid(), "time": time.time(), **more}) + "\n"
             with open(self.ledger, "a") as file:
                 file.write(line)
 
-    def rollout(self, theta, rng, *, record=False, watch=None):
+    def rollout(self, theta: Any, rng: np.random.Generator, *, record: bool = False, watch: Any = None) -> Outcome:
         theta = self.space.check(theta)
         self.runs += 1
         self.write("start", hash=theta_hash(theta))
@@ -67,11 +77,11 @@ class Toy(Task):
         self.write("end", hash=theta_hash(theta), value=value)
         return Outcome(value, COMPLETED, "", steps, steps / RATE)
 
-    def stop(self):
+    def stop(self) -> None:
         if self.stop_raises:
             raise RuntimeError("the toy's brake is broken")
         self.write("safe")
 
-    def close(self):
+    def close(self) -> None:
         if self.stop_raises:
             self.write("closed")
