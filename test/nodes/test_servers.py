@@ -26,7 +26,7 @@ def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(toy_g
     from crbo_ros.msg import RunnerStatus
     from crbo_ros.ros import qos
 
-    graph = toy_graph(only=("optimizer",), optimizer={"expiry": 1.5})
+    graph = toy_graph(only=("optimizer",), optimizer={"lease": 1.5})
     status = peer.publisher(RunnerStatus, "runner_status", qos.LATCHED)
     with graph:
         proposal = asked(peer)
@@ -44,7 +44,7 @@ def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(toy_g
 
 
 def test_a_lease_that_is_shorter_than_two_episodes_is_refused_at_start(toy_graph):
-    graph = toy_graph(only=("optimizer",), optimizer={"expiry": 5.0}, toy={"seconds": 3.0})
+    graph = toy_graph(only=("optimizer",), optimizer={"lease": 5.0}, toy={"seconds": 3.0})
     with graph:
         wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
         assert graph.processes["optimizer"].code == 1
