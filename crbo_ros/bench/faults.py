@@ -40,6 +40,18 @@ ROUND = 600.0  # s after which an experiment that is not complete has failed
 CLOCK_STEPS = {"clock -1 h": -3600, "clock +1 day": 86400}
 KINDS = ("kill", "freeze 0.3 s", "freeze 3 s", "delay", *CLOCK_STEPS)
 
+UDP_PROFILE = """<dds xmlns="http://www.eprosima.com"><profiles>
+  <transport_descriptors><transport_descriptor>
+    <transport_id>loopback</transport_id><type>UDPv4</type>
+    <interfaceWhiteList><address>127.0.0.1</address></interfaceWhiteList>
+  </transport_descriptor></transport_descriptors>
+  <participant profile_name="loopback" is_default_profile="true"><rtps>
+    <userTransports><transport_id>loopback</transport_id></userTransports>
+    <useBuiltinTransports>false</useBuiltinTransports>
+  </rtps></participant>
+</profiles></dds>
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--faults", type=int, default=300, help="in all")
@@ -53,14 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
-    os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "UDPv4"  # killed nodes would leave shared memory behind
     numbers = [int(word) for word in args.runners.split(",")]
     rounds: list[dict[str, Any]] = []
     rng, began = np.random.default_rng(args.seed), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="crbo-faults-") as name:
         folder = Path(name)
+        talk_by_udp(folder)
         register(folder)
         sys.path.append(name)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH", "")]))
@@ -79,6 +90,18 @@ def run(args: argparse.Namespace) -> int:
         stops = [last_steps(folder / f"stop-{i}", clocks, frozen=i % 2 == 1) for i in range(2 * args.ctrl_c)]
     problems = report(args, numbers, rounds, stops, time.perf_counter() - began)
     return 1 if problems else 0
+
+
+def talk_by_udp(folder: Path) -> None:
+    """Nodes as on machines of their own, over loopback: no shared memory.
+
+    Killed nodes would leave it behind, and Fast DDS compares wall times in it. (With the discovery range LOCALHOST it
+    is used whatever FASTDDS_BUILTIN_TRANSPORTS says.)
+    """
+    (folder / "udp.xml").write_text(UDP_PROFILE)
+    os.environ["FASTRTPS_DEFAULT_PROFILES_FILE"] = str(folder / "udp.xml")
+    os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "SYSTEM_DEFAULT"
+    os.environ["RMW_IMPLEMENTATION"] = "rmw_fastrtps_cpp"
 
 
 class Storm:
