@@ -245,7 +245,7 @@ def one_round(args: argparse.Namespace, folder: Path, runners: int, seed: int, s
     with WatchedGraph(specs, storm.clocks, said) as processes, Operator() as operator:
         processes.wait_for(lambda: any(ledger(folder, file_name(spec)) for spec in specs), 60.0)
         while time.monotonic() - began < ROUND and not complete(folder, episodes):
-            time.sleep(storm.rng.uniform(0.1, 2.0))
+            time.sleep(storm.rng.uniform(0.05, 1.0))
             storm.strike(processes)
         storm.calm()
         if not processes.wait_for(lambda: all(p.code is not None for p in processes.of(RUNNER)), 60.0):
