@@ -36,6 +36,7 @@ from crbo_ros.ros.link import RosLink
 
 NAMESPACE = "faults"
 PROMPTLY = 0.3  # s from Ctrl-C to the last step of every runner that is not frozen
+EPISODE = 0.8  # s: longer than a monitor may be silent
 ROUND = 600.0  # s after which an experiment that is not complete has failed
 CLOCK_STEPS = {"clock -1 h": -3600, "clock +1 day": 86400}
 KINDS = ("kill", "freeze 0.3 s", "freeze 3 s", "delay", *CLOCK_STEPS)
@@ -240,12 +241,19 @@ def file_name(spec: NodeSpec) -> str:
 def one_round(args: argparse.Namespace, folder: Path, runners: int, seed: int, storm: Storm) -> dict[str, Any]:
     """One experiment under fire: what was done to it, what became of it, and problems in words."""
     episodes, said, problems = runners * args.episodes, list[str](), list[str]()
-    specs = specs_for(folder, runners, episodes, seed, 0.3)
-    began = time.monotonic()
+    specs = specs_for(folder, runners, episodes, seed, EPISODE)
+    began, written = time.monotonic(), 0
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in folder.glob("*.ledger"))
+
     with WatchedGraph(specs, storm.clocks, said) as processes, Operator() as operator:
-        processes.wait_for(lambda: any(ledger(folder, file_name(spec)) for spec in specs), 60.0)
+        processes.wait_for(lambda: size() > 0, 60.0)
         while time.monotonic() - began < ROUND and not complete(folder, episodes):
-            time.sleep(storm.rng.uniform(0.05, 1.0))
+            before = written
+            if processes.wait_for(lambda: size() > before, 3.0):  # noqa: B023 (called at once): something moves again
+                written = size()
+            time.sleep(storm.rng.uniform(0.0, 1.0))
             storm.strike(processes)
         storm.calm()
         if not processes.wait_for(lambda: all(p.code is not None for p in processes.of(RUNNER)), 60.0):
