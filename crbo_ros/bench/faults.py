@@ -36,9 +36,22 @@ from crbo_ros.ros.link import RosLink
 
 NAMESPACE = "faults"
 PROMPTLY = 0.3  # s from Ctrl-C to the last step of every runner that is not frozen
+EPISODE = 0.8  # s: longer than a monitor may be silent
 ROUND = 600.0  # s after which an experiment that is not complete has failed
 CLOCK_STEPS = {"clock -1 h": -3600, "clock +1 day": 86400}
 KINDS = ("kill", "freeze 0.3 s", "freeze 3 s", "delay", *CLOCK_STEPS)
+
+UDP_PROFILE = """<dds xmlns="http://www.eprosima.com"><profiles>
+  <transport_descriptors><transport_descriptor>
+    <transport_id>loopback</transport_id><type>UDPv4</type>
+    <interfaceWhiteList><address>127.0.0.1</address></interfaceWhiteList>
+  </transport_descriptor></transport_descriptors>
+  <participant profile_name="loopback" is_default_profile="true"><rtps>
+    <userTransports><transport_id>loopback</transport_id></userTransports>
+    <useBuiltinTransports>false</useBuiltinTransports>
+  </rtps></participant>
+</profiles></dds>
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(80 + os.getpid() % 20)
-    os.environ["FASTDDS_BUILTIN_TRANSPORTS"] = "UDPv4"  # killed nodes would leave shared memory behind
     numbers = [int(word) for word in args.runners.split(",")]
     rounds: list[dict[str, Any]] = []
     rng, began = np.random.default_rng(args.seed), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="crbo-faults-") as name:
         folder = Path(name)
+        talk_by_udp(folder)
         register(folder)
         sys.path.append(name)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH", "")]))
@@ -79,6 +91,18 @@ def run(args: argparse.Namespace) -> int:
         stops = [last_steps(folder / f"stop-{i}", clocks, frozen=i % 2 == 1) for i in range(2 * args.ctrl_c)]
     problems = report(args, numbers, rounds, stops, time.perf_counter() - began)
     return 1 if problems else 0
+
+
+def talk_by_udp(folder: Path) -> None:
+    """Nodes as on machines of their own, over loopback: no shared memory.
+
+    Killed nodes would leave it behind, and Fast DDS compares wall times in it. (With the discovery range LOCALHOST it
+    is used whatever FASTDDS_BUILTIN_TRANSPORTS says.)
+    """
+    (folder / "udp.xml").write_text(UDP_PROFILE)
+    os.environ["FASTRTPS_DEFAULT_PROFILES_FILE"] = str(folder / "udp.xml")
+    os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "SYSTEM_DEFAULT"
+    os.environ["RMW_IMPLEMENTATION"] = "rmw_fastrtps_cpp"
 
 
 class Storm:
@@ -217,12 +241,19 @@ def file_name(spec: NodeSpec) -> str:
 def one_round(args: argparse.Namespace, folder: Path, runners: int, seed: int, storm: Storm) -> dict[str, Any]:
     """One experiment under fire: what was done to it, what became of it, and problems in words."""
     episodes, said, problems = runners * args.episodes, list[str](), list[str]()
-    specs = specs_for(folder, runners, episodes, seed, 0.3)
-    began = time.monotonic()
+    specs = specs_for(folder, runners, episodes, seed, EPISODE)
+    began, written = time.monotonic(), 0
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in folder.glob("*.ledger"))
+
     with WatchedGraph(specs, storm.clocks, said) as processes, Operator() as operator:
-        processes.wait_for(lambda: any(ledger(folder, file_name(spec)) for spec in specs), 60.0)
+        processes.wait_for(lambda: size() > 0, 60.0)
         while time.monotonic() - began < ROUND and not complete(folder, episodes):
-            time.sleep(storm.rng.uniform(0.1, 2.0))
+            before = written
+            if processes.wait_for(lambda: size() > before, 3.0):  # noqa: B023 (called at once): something moves again
+                written = size()
+            time.sleep(storm.rng.uniform(0.0, 1.0))
             storm.strike(processes)
         storm.calm()
         if not processes.wait_for(lambda: all(p.code is not None for p in processes.of(RUNNER)), 60.0):

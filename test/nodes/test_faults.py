@@ -181,18 +181,40 @@ def test_a_runner_that_was_frozen_between_its_question_and_the_start_asks_again(
     assert executions(graph) == ["interrupted", "ended"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [-3600, 86400])
-def test_a_step_of_the_systems_clock_stops_nothing_and_nothing_is_refused(
-    toy_graph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
-) -> None:
+@pytest.fixture
+def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """clocks.step("machine", seconds): one clock for all processes that are started now."""
     from crbo_ros.bench.clocks import Clocks
 
     clocks = Clocks(tmp_path / "clocks")
     if reason := clocks.build():
         pytest.skip(reason)
-    for name, value in clocks.environment("machine").items():  # one clock for all processes that are started now
+    for name, value in clocks.environment("machine").items():
         monkeypatch.setenv(name, value)
+    return clocks
+
+
+@pytest.mark.parametrize("seconds", [-3600, 86400])
+def test_a_monitor_to_whom_nobody_speaks_goes_on_beating_when_its_clock_is_stepped(
+    toy_graph: Callable[..., Any], clocks: Any, peer: Any, seconds: int
+) -> None:
+    from crbo_ros.msg import SafetyHeartbeat
+    from crbo_ros.ros import qos
+
+    beats = peer.listen(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+    with toy_graph(only=("safety_monitor",)):
+        wait_until(lambda: len(beats) > 5, 20, "heartbeats")
+        clocks.step("machine", seconds)
+        time.sleep(0.2)
+        heard = len(beats)
+        wait_until(lambda: len(beats) > heard + 5, 5, "the next heartbeats")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [-3600, 86400])
+def test_a_step_of_the_systems_clock_stops_nothing_and_nothing_is_refused(
+    toy_graph: Callable[..., Any], clocks: Any, seconds: int
+) -> None:
     graph = toy_graph(episodes=12, toy={"seconds": 0.3})
     with graph:
         wait_until(lambda: len(graph.ledger.lines("end")) == 3, 30, "some episodes")
