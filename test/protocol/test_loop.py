@@ -44,7 +44,7 @@ def source(old: str, new: str) -> Callable[[Any], None]:
 
         patch.setitem(sys.modules, "crbo_ros.protocol.mutant", module)
         exec(compile(text.replace(old, new), "mutant", "exec"), module.__dict__)
-        patch.setattr(simulation, "EpisodeLoop", module.__dict__["EpisodeLoop"])
+        patch.setattr("crbo_ros.bench.simulated.EpisodeLoop", module.__dict__["EpisodeLoop"])
 
     return mutate
 

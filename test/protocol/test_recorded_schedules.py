@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.bench.loop import VALID, Runner, SimulatedDisk, SimulatedRig, World
+from crbo_ros.bench.loop import World
+from crbo_ros.bench.simulated import VALID, Runner, SimulatedDisk, SimulatedRig
 from crbo_ros.protocol import ports
 from crbo_ros.protocol.gate import Permit
 from crbo_ros.protocol.ports import Receipt, State
