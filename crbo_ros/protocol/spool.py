@@ -15,12 +15,13 @@ SCHEMA = """
 CREATE TABLE request (only INTEGER PRIMARY KEY CHECK (only = 1), request_id TEXT NOT NULL);
 CREATE TABLE executions (
     episode_uid TEXT PRIMARY KEY, request_id TEXT NOT NULL, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL,
-    verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '');
+    verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '',
+    forgiven INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE results (
     number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
-BEGUN, INTERRUPTED, FORGIVEN, ENDED = "begun", "interrupted", "interrupted and looked at", "ended"
+BEGUN, INTERRUPTED, ENDED = "begun", "interrupted", "ended"
 
 
 class Spool:
@@ -73,18 +74,16 @@ class Spool:
         return int(count)
 
     def interruptions(self, request_id: str) -> int:
-        """How often the proposal of this request was begun and broken off."""
+        """How often the proposal of this request was begun and broken off since a person last looked."""
         rows = self.database.query(
-            "SELECT count(*) FROM executions WHERE request_id = ? AND end = ?", request_id, INTERRUPTED
+            "SELECT count(*) FROM executions WHERE request_id = ? AND end = ? AND NOT forgiven", request_id, INTERRUPTED
         )
         return int(rows[0][0])
 
     def forgive(self, request_id: str) -> None:
         """A person has looked: what was broken off before counts no more."""
         with self.database.transaction():
-            self.database.execute(
-                "UPDATE executions SET end = ? WHERE request_id = ? AND end = ?", FORGIVEN, request_id, INTERRUPTED
-            )
+            self.database.execute("UPDATE executions SET forgiven = 1 WHERE request_id = ?", request_id)
 
     # -- results -----------------------------------------------------------------------------------
 

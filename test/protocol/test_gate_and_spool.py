@@ -150,6 +150,9 @@ def test_what_was_begun_is_on_record_and_ends_once(tmp_path: Path) -> None:
     spool.begin("u5", request, OFFER, "v3")
     spool.add(result())
     assert (spool.recover(), spool.interruptions(request)) == (0, 2)
+    spool.forgive(request)
+    spool = reopened(spool, path)
+    assert spool.interruptions(request) == 0, "a person has looked"
     spool.close()
 
 
