@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from crbo_ros.errors import PlantError
 from crbo_ros.file_lock import HeldError, take_lock
 
 DISMISSED = "dismissed\n"
+ANSWER = "watchdog: "  # how its own lines begin
 PATIENCE = 45.0  # s that a new guardian waits for an old one that is at work
 
 
@@ -51,12 +53,22 @@ class Watchdog:
 
     def wait_ready(self, timeout: float = PATIENCE + 15.0) -> None:
         """Until it is on guard; PlantError if it cannot be."""
-        assert self._popen.stdout is not None
-        ready, _, _ = select.select([self._popen.stdout], [], [], timeout)
-        line = self._popen.stdout.readline().strip() if ready else f"no word within {timeout:g} s"
-        if line != "ready":
+        if (line := self._answer(timeout)) != "ready":
             self.dismiss()
-            raise PlantError(f"the guardian that restores safe values is not on guard: {line or 'it ended at once'}")
+            raise PlantError(f"the watchdog that restores safe values is not on guard: {line}")
+
+    def _answer(self, timeout: float) -> str:
+        """Its first line of its own: what it loads may print others (DDS complains on stdout)."""
+        assert self._popen.stdout is not None
+        source, buffer, deadline = self._popen.stdout.fileno(), b"", time.monotonic() + timeout
+        while select.select([source], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+            if not (chunk := os.read(source, 4096)):
+                return "it ended at once"
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            for line in lines:
+                if line.startswith(ANSWER.encode()):
+                    return line[len(ANSWER) :].decode(errors="replace").strip()
+        return f"no answer within {timeout:g} s"
 
     def dismiss(self) -> None:
         """All is well: it goes without acting."""
@@ -130,7 +142,7 @@ def say(text: str) -> None:
 def answer(text: str) -> None:
     """To the parent, which waits for it."""
     with contextlib.suppress(OSError):
-        print(text, flush=True)
+        print(f"{ANSWER}{text}", flush=True)
 
 
 def main() -> int:
@@ -146,6 +158,7 @@ def main() -> int:
     module, name = order["job"].split(":")
     job = getattr(import_module(module), name)(say=say, **order["arguments"])
     answer("ready")  # nothing moves before
+    os.dup2(2, 1)  # nobody reads its answers any more: a full pipe must not block it
     try:
         if sys.stdin.readline() == DISMISSED:
             return 0
