@@ -589,7 +589,7 @@ class EpisodeLoop:
         if hand is None or not known:
             begun = self.spool.interruptions(self._request)
             hand = self._hand = _Hand(offer, self._request, 0.0, begun)
-        hand.leased_until, hand.renewed = question.sent + offer.lease, now  # the answer is a new lease
+        hand.leased_until = question.sent + offer.lease
         self.status.proposal_id, self.status.experiment_uid = offer.id, offer.experiment_uid
         self._not_before = -math.inf
         try:
