@@ -11,7 +11,7 @@ make_executor gives rclpy's own. It can go once rclpy keeps its wait set.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from rclpy.exceptions import InvalidHandle
@@ -82,7 +82,8 @@ class LeanExecutor(SingleThreadedExecutor):
                     count += waitable.get_num_entities()
         for guard in (self._guard, self._sigint_gc):
             self._held.enter_context(guard.handle)
-        self._held.enter_context(self._context.handle)
+        context: Any = self._context.handle
+        self._held.enter_context(context)
         sizes = {kind: len(found) for kind, found in self._entities.items()}
         self._wait_set = _rclpy.WaitSet(
             count.num_subscriptions + sizes["subscription"],
@@ -91,7 +92,7 @@ class LeanExecutor(SingleThreadedExecutor):
             count.num_clients + sizes["client"],
             count.num_services + sizes["service"],
             count.num_events,
-            self._context.handle,
+            context,
         )
 
     def _wait(self) -> list[tuple[Any, Any, Any]]:
@@ -134,7 +135,7 @@ class LeanExecutor(SingleThreadedExecutor):
 
     def _wait_for_ready_callbacks(
         self, timeout_sec: Any = None, nodes: Any = None, condition: Any = lambda: False
-    ) -> Iterator[tuple[Any, Any, Any]]:
+    ) -> Generator[tuple[Any, Any, Any], None, None]:
         """As rclpy's own, but for how it waits; with a time limit or for some of the nodes it is rclpy's own."""
         if timeout_sec is not None or nodes is not None:
             yield from super()._wait_for_ready_callbacks(timeout_sec, nodes, condition)
