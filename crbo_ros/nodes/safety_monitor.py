@@ -17,7 +17,9 @@ import crbo_ros.srv as srv
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
 from crbo_ros.protocol.monitor import STRICTER, SafetyMonitor
+from crbo_ros.protocol.ports import PLANTS, UNKNOWN
 from crbo_ros.protocol.records import WAITING, Episode, Verdict
+from crbo_ros.protocol.stops import CONFIRMED_WITHIN, Seen, Stops
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
 
@@ -25,6 +27,7 @@ OPERATOR = "the operator, by set_parameters"
 MISSING = 1.0  # s for which returns may be on their way; then the optimizer is asked for them
 AGAIN = 10.0  # s after which it is asked again
 HEARTBEAT_RATE = 10.0  # Hz
+PLANT_WORDS = {number: word for word, number in PLANTS.items()}
 COVERAGE_WARNING = 0.9  # of the past bounds held; fewer are worth a warning
 
 
@@ -54,6 +57,8 @@ class SafetyMonitorNode(base.ManagedNode):
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
+        self._stops = Stops()
+        self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.HISTORY)
         self.steady_timer(1.0 / HEARTBEAT_RATE, self._beat)
 
     def open(self) -> None:
@@ -191,12 +196,23 @@ class SafetyMonitorNode(base.ManagedNode):
             response.success, response.message = True, "not configured: nothing moves anyway"
             return response
         response.success, response.message = True, "held until rearm"
+        deadline = time.monotonic() + CONFIRMED_WITHIN
         try:
             monitor.keep_hold()
         except StoreError as error:
             response.message += f", but not across a restart: {error}"
-        self.get_logger().warning(f"stop: everything is {response.message}")
+        while self._stops.unconfirmed(time.monotonic(), monitor.holds) and time.monotonic() < deadline:
+            self._stops.wait(0.02)
+        now = time.monotonic()
+        say = self.get_logger().fatal if self._stops.unconfirmed(now, monitor.holds) else self.get_logger().warning
+        response.message += f"; {self._stops.answer(now, monitor.holds)}"
+        say(f"stop: everything is {response.message}")
         return response
+
+    def _on_status(self, message: msg.RunnerStatus) -> None:
+        idle = message.state == msg.RunnerStatus.IDLE
+        plant = PLANT_WORDS.get(message.plant, UNKNOWN)
+        self._stops.hear(message.runner, Seen(time.monotonic(), message.holds, plant, message.plant_reason, idle))
 
     def _count_holds(self, request: Any) -> int:
         """How often it had been told to hold when the call arrived: a stop after that wins."""
@@ -282,7 +298,7 @@ class SafetyMonitorNode(base.ManagedNode):
             return
         with self._beating:  # two threads beat: an "armed" read before a stop must not be published after it
             self._sequence += 1
-            stopped = monitor.stopped
+            holds, stopped = monitor.holds, monitor.stopped
             self._heartbeat.publish(
                 msg.SafetyHeartbeat(
                     stamp=self.get_clock().now().to_msg(),
@@ -290,6 +306,7 @@ class SafetyMonitorNode(base.ManagedNode):
                     experiment_uid=monitor.experiment_uid,
                     sequence=self._sequence,
                     armed=not stopped,
+                    holds=holds,
                     reason=stopped,
                     coverage=monitor.score.coverage,
                     approved=monitor.approved,

@@ -107,6 +107,8 @@ class Episode:
     steps: int = 0
     duration: float = 0.0
     deadline_misses: int = 0
+    median_lateness: float = 0.0
+    p99_lateness: float = 0.0
     max_lateness: float = 0.0
     stamp: float = 0.0
     problem: str = ""
