@@ -155,8 +155,12 @@ class CRBO(GPMethod):
                 "data (in the unit box); lower J_min, give a Lipschitz constant, or choose another theta_0"
             )
         starts = sum(self.trials[i].proposal.kind == "start" for i in self.pending)
-        if self._completed and self._has_terms and self.contract.wants_start(starts):
-            return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective)
+        if self._completed and self._has_terms:
+            contract = self.contract
+            if contract.wants_start(starts):
+                return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective)
+            if reason := contract.impossible:
+                raise Exhausted(f"the contract is refused: {reason}")
         proposal = super()._propose(id)
         return replace(proposal, gamma=self.gamma_effective) if proposal.kind == "start" else proposal
 

@@ -19,7 +19,7 @@ from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Experiment, Verdict
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 CREATE TABLE experiment (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE episodes (
     episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
     steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL, problem TEXT NOT NULL);
+    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL, signals TEXT NOT NULL);
 CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
@@ -175,7 +175,8 @@ class ExperimentStore:
             outcome=episode.outcome, value=null(episode.value), reason=episode.reason, verdict_id=episode.verdict_id,
             predicted_worst_case=null(episode.predicted_worst_case), steps=episode.steps, duration=episode.duration,
             deadline_misses=episode.deadline_misses, max_lateness=episode.max_lateness, stamp=episode.stamp,
-            problem=episode.problem,
+            problem=episode.problem, violation=episode.violation,
+            signals=json.dumps([[*episode.signal_names], [*episode.signal_values], [*episode.signal_limits]]),
         )  # fmt: skip
 
     def add_event(self, verb: str, arguments: list[Any]) -> None:
@@ -205,13 +206,14 @@ class ExperimentStore:
         uid = (self.experiment() or {}).get("uid", "")
         rows = self.database.query(
             "SELECT e.episode_uid, e.proposal_id, e.runner, p.theta, e.outcome, e.value, e.reason, e.verdict_id, "
-            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp, e.problem "
+            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp, e.problem, "
+            "e.violation, e.signals "
             "FROM episodes e JOIN proposals p ON p.id = e.proposal_id WHERE e.rowid = "
             "(SELECT max(rowid) FROM episodes WHERE proposal_id = e.proposal_id) ORDER BY e.rowid"
         )
         return [
-            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest)
-            for a, b, c, d, e, f, g, h, i, *rest in rows
+            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest, *map(tuple, json.loads(signals)))
+            for a, b, c, d, e, f, g, h, i, *rest, signals in rows
         ]
 
     def find_episode(self, episode_uid: str) -> tuple[int, str, float] | None:

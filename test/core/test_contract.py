@@ -15,7 +15,7 @@ from crbo_ros.core.contract import EMPTY, Contract, Rollout, Terms
 from crbo_ros.core.gaussian_process import GaussianProcess
 from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import kernel
-from crbo_ros.errors import InvalidInput
+from crbo_ros.errors import Exhausted, InvalidInput
 
 X0 = np.array([0.5, 0.5])
 
@@ -209,6 +209,16 @@ def test_optimizer_and_monitor_agree_on_the_account_and_nearly_on_the_bound() ->
         contract.add(Rollout(x, value, worst_case=judgement.worst_case))
         assert vars(contract.account) == vars(optimizer.contract.account)
     assert refused <= 4
+
+
+def test_a_contract_that_theta_0_breaks_ends_the_run_with_the_reason_until_somebody_chooses_another() -> None:
+    optimizer = make(j_min_drop=0.1)
+    for value in (1.0, 0.5, 1.2):
+        optimizer.tell(optimizer.ask().id, value)
+    with pytest.raises(Exhausted, match="theta_0 itself fell below"):
+        optimizer.ask()
+    optimizer.configure(j_min_drop=0.9)
+    assert optimizer.ask().kind == "initial"
 
 
 @pytest.mark.parametrize(
