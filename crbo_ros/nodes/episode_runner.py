@@ -91,7 +91,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             history = self.spool.history(uid)
             for episode in history:
                 self._link.publish(episode)
-            loop.recent = [episode for episode in history if episode.counts][-3:]
+            loop.recent = [episode for episode in history if episode.executed][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
 

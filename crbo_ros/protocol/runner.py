@@ -473,7 +473,7 @@ class EpisodeLoop:
                 self._request = self.spool.add(episode)
                 self._unreported.append(episode)
                 self._kept = None
-                if episode.counts:
+                if episode.executed:
                     self.recent = [*self.recent[-2:], episode]
             except StoreError as error:  # the plant is safe; the result waits for room on the disk
                 self.say("error", f"the result of proposal {episode.proposal_id} cannot be kept: {error}")

@@ -35,7 +35,7 @@ CREATE TABLE episodes (
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
     steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL,
     median_lateness REAL NOT NULL, p99_lateness REAL NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL, problem TEXT NOT NULL);
+    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL, signals TEXT NOT NULL);
 CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
@@ -177,7 +177,8 @@ class ExperimentStore:
             predicted_worst_case=null(episode.predicted_worst_case), steps=episode.steps, duration=episode.duration,
             deadline_misses=episode.deadline_misses, median_lateness=episode.median_lateness,
             p99_lateness=episode.p99_lateness, max_lateness=episode.max_lateness, stamp=episode.stamp,
-            problem=episode.problem,
+            problem=episode.problem, violation=episode.violation,
+            signals=json.dumps([[*episode.signal_names], [*episode.signal_values], [*episode.signal_limits]]),
         )  # fmt: skip
 
     def add_event(self, verb: str, arguments: list[Any]) -> None:
@@ -208,13 +209,13 @@ class ExperimentStore:
         rows = self.database.query(
             "SELECT e.episode_uid, e.proposal_id, e.runner, p.theta, e.outcome, e.value, e.reason, e.verdict_id, "
             "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.median_lateness, e.p99_lateness, "
-            "e.max_lateness, e.stamp, e.problem "
+            "e.max_lateness, e.stamp, e.problem, e.violation, e.signals "
             "FROM episodes e JOIN proposals p ON p.id = e.proposal_id WHERE e.rowid = "
             "(SELECT max(rowid) FROM episodes WHERE proposal_id = e.proposal_id) ORDER BY e.rowid"
         )
         return [
-            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest)
-            for a, b, c, d, e, f, g, h, i, *rest in rows
+            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest, *map(tuple, json.loads(signals)))
+            for a, b, c, d, e, f, g, h, i, *rest, signals in rows
         ]
 
     def find_episode(self, episode_uid: str) -> tuple[int, str, float] | None:

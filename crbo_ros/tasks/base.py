@@ -97,6 +97,7 @@ class Task(Connection, ABC):
     episodes: int = 100  # the paper's budget
     episode_seconds: float = 0.0  # longest episode with its reset and time-outs, s
     hardware: bool = True  # whether it can hurt somebody: False for a simulation
+    j_min_drop: float = NAN  # the contract's threshold is J0 - j_min_drop |J0|; NaN: the task knows of none
     incidental: tuple[str, ...] = ("realtime",)  # options that do not change the return
     plant: Any = None  # what moves, if anything does
     # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
@@ -135,6 +136,7 @@ class Task(Connection, ABC):
             episodes=task.episodes,
             episode_seconds=task.episode_seconds,
             hardware=task.hardware and getattr(task.plant, "is_hardware", True),
+            j_min_drop=task.j_min_drop,
             options={name: value for name, value in plain(options).items() if name not in cls.incidental},
         )
 

@@ -56,6 +56,7 @@ class Furuta(Task):
     plants = ("stand_in", "nominal", "gym_brt_sim", "qube_hardware", "qube_pal")
     gamma = 0.5
     gammas = (0.3, 0.5, 0.7)
+    j_min_drop = 0.1
     exploration = {"cma_es": (0.01, 0.05, 0.1)}  # the paper settles on 0.05; with 0.1 the pendulum often fell
     episodes = 100
     SECONDS = 20.0  # of one episode
@@ -104,6 +105,7 @@ class Furuta(Task):
             hardware=kind.is_hardware,
             options=options,
             policy=digest(content),
+            j_min_drop=cls.j_min_drop,
         )
 
     def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:
