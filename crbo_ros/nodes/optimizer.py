@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from typing import Any
@@ -14,6 +13,7 @@ import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol import best_file
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
 from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import Episode, Verdict
@@ -115,9 +115,7 @@ class OptimizerNode(base.ManagedNode):
         fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
         file = self.folder() / "best.json"
         try:
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(fields, indent=1))
-            part.replace(file)
+            best_file.write(file, fields)
         except OSError as error:
             self.get_logger().error(f"best.json not written: {error}")
 

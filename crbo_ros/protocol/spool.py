@@ -18,9 +18,10 @@ CREATE TABLE executions (
     verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '',
     forgiven INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE results (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
+SCHEMA_VERSION = 3
 BEGUN, INTERRUPTED, ENDED = "begun", "interrupted", "ended"
 
 
@@ -31,7 +32,7 @@ class Spool:
     """
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 2, owner=True)
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
 
     # -- requests ----------------------------------------------------------------------------------
 
