@@ -101,6 +101,7 @@ def look(path: Path) -> Finding:
 def salvage(path: Path, former: bool = False) -> tuple[Rows, list[str]]:
     """The rows that are as they were written, and which are not. All rows of a file of a former version."""
     rows: Rows = {}
+    declared = columns(schema_of(path)[0])
     try:
         with contextlib.closing(connect(path, owner=False)) as connection:
             known = None if former else _written(connection)
@@ -109,14 +110,24 @@ def salvage(path: Path, former: bool = False) -> tuple[Rows, list[str]]:
                 row = _read(connection, table, rowid)
                 if row is not None and (known is None or chain.checksum(table, row.values()) == known[table, rowid]):
                     row.pop("rowid ")
-                    rows.setdefault(table, []).append(row)
+                    names = row if known is None else declared[table]  # (a flipped bit may have renamed a column)
+                    rows.setdefault(table, []).append(dict(zip(names, row.values(), strict=True)))
                     if known is not None:
                         known[table, rowid] = ""
             places = [] if known is None else [place for place in places if place not in known]
     except (*DAMAGED, OSError) as error:
-        return rows, [f"cannot be read as a database ({error})"]
+        return rows, [f"{table} row *" for table in declared] if not rows else [f"file row * ({error})"]
     gone = [place for place, digest in (known or {}).items() if digest]
     return rows, [f"{table} row {rowid}" for table, rowid in places + gone]
+
+
+def columns(schema: str) -> dict[str, list[str]]:
+    """The columns of each table, as they must be."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+        for statement in chain.statements(schema + chain.SCHEMA):
+            memory.execute(statement)
+        found = chain.tables(memory)
+        return {table: [row[1] for row in memory.execute(f"PRAGMA table_info({table})")] for table in found}
 
 
 def _written(connection: sqlite3.Connection) -> chain.Rows:
@@ -156,6 +167,7 @@ def _read(connection: sqlite3.Connection, table: str, rowid: int) -> Row | None:
 def rewrite(path: Path, rows: Rows) -> Path:
     """A new file with these rows in the place of the old one, which is kept; its new name."""
     schema, version = schema_of(path)
+    declared = columns(schema)
     part = path.with_name(path.name + ".repaired")
     part.unlink(missing_ok=True)
     make(part, schema, version)
@@ -164,10 +176,10 @@ def rewrite(path: Path, rows: Rows) -> Path:
         written = []
         for table in chain.tables(connection):
             for row in rows.get(table, []):
-                columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})") if name in row]
-                marks = ", ".join("?" * len(columns))
+                names = [name for name in declared[table] if name in row]
                 cursor = connection.execute(
-                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [row[name] for name in columns]
+                    f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+                    [row[name] for name in names],
                 )
                 written.append((table, int(cursor.lastrowid or 0)))
         chain.append(connection, written)
@@ -274,6 +286,10 @@ def _experiment(folder: Folder, name: str) -> bool:
     for row in proposals.values():
         if row["end"] == "completed" and not any(e["proposal_id"] == row["id"] for e in episodes.values()):
             folder.say(name, f"LOST: the return of proposal {row['id']}; nobody else has it")
+    for place in folder.lost[name]:
+        table, _, number, *_ = place.split()
+        if table == "proposals" and number.isdigit() and int(number) not in proposals:
+            folder.say(name, f"LOST: proposal {number}, which was pending or has no result in any spool")
     verdicts = [row for row in rows.get("verdicts", []) if row["proposal_id"] in proposals]
     if gone := [place for place in folder.lost[name] if place.split()[0] in ("verdicts", "flags", "chain")]:
         folder.say(name, f"LOST: {', '.join(gone)}")
