@@ -30,6 +30,7 @@ COMMANDS = {
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
     "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
+    "repair": Subcommand("Look", "bring back what damaged files lost", "crbo_ros.commands.repair"),
     "gui": Subcommand(
         "Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True
     ),

@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crbo_ros"
 SHARED = {
+    "checks",
     "clock",
     "errors",
     "registry",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -37,6 +36,7 @@ from crbo_ros.bringup.graph import (
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import STUCK
+from crbo_ros.protocol import best_file
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task, task_problem
@@ -118,7 +118,7 @@ def _conclude(args: argparse.Namespace, own: dict[str, Any], problem: Problem, f
     if not episodes:
         raise InvalidInput(f"{folder}: no episode was completed")
     values = np.array([episode.value for episode in episodes])
-    best = json.loads((folder / "best.json").read_text())
+    best = best_file.read(folder / "best.json")
     print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
     options = own.get("task_options", {})

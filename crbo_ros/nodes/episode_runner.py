@@ -26,7 +26,7 @@ from crbo_ros.protocol.records import Episode
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.registry import make_task
-from crbo_ros.ros import parameters, qos
+from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.runner_link import Driver, RunnerLink, say
 from crbo_ros.tasks.base import Outcome, Task
 
@@ -58,8 +58,9 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._outcome: Outcome | None = None
         self._told_to_quit = False
         self._link = RunnerLink(
-            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode
-        )
+            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode,
+            memory=lambda: self.spool.database if self.spool is not None else None,
+        )  # fmt: skip
         self._status_publisher = self.create_publisher(Status, "runner_status", qos.LATCHED)
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
@@ -180,7 +181,7 @@ class EpisodeRunnerNode(base.ManagedNode):
 
     def _publish_status(self) -> None:
         self._status.stamp = self.get_clock().now().to_msg()
-        self._status_publisher.publish(self._status)
+        self._status_publisher.publish(convert.fit(self._status))
 
     def _show(self, seconds: float, observation: np.ndarray) -> None:
         """joint_states and runner_status at a modest rate, from the rig's thread."""

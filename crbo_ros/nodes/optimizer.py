@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from typing import Any
@@ -14,6 +13,7 @@ import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol import best_file
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
 from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import Episode, Verdict
@@ -115,9 +115,7 @@ class OptimizerNode(base.ManagedNode):
         fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
         file = self.folder() / "best.json"
         try:
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(fields, indent=1))
-            part.replace(file)
+            best_file.write(file, fields)
         except OSError as error:
             self.get_logger().error(f"best.json not written: {error}")
 
@@ -149,7 +147,9 @@ class OptimizerNode(base.ManagedNode):
         if experiment is None or not self.active:
             response.status, response.reason, response.retry_after = response.WAIT, "the optimizer is not active", 0.5
             return response
+        memory = experiment.store.database
         try:
+            memory.meet(convert.from_heads(request.heads), f"runner {request.runner!r}")
             answer = experiment.propose(request.runner, request.request_id, request.experiment_uid)
         except StoreError as error:
             answer = Answer(WAIT, str(error), 1.0, alarm=True)
@@ -164,12 +164,22 @@ class OptimizerNode(base.ManagedNode):
         if answer.status == REFUSED:
             self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
         elif answer.alarm:
-            self.get_logger().error(answer.reason)
+            self.get_logger().error(answer.reason, throttle_duration_sec=5.0)
+        response.heads = convert.to_heads(memory.heads)
         self._changed.set()
-        return response
+        return convert.fit(response)
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
-        response.status, response.reason = self._record(request.episode)
+        experiment = self.experiment
+        try:
+            if experiment is not None:
+                experiment.store.database.meet(convert.from_heads(request.heads), f"runner {request.episode.runner!r}")
+            response.status, response.reason = self._record(request.episode)
+            response.heads = convert.to_heads(experiment.store.database.heads) if experiment is not None else []
+        except StoreError as error:
+            response.status, response.reason = RECEIPTS[RETRY], str(error)
+            self.get_logger().error(str(error), throttle_duration_sec=5.0)
+        convert.fit(response)
         if not self._preparing:  # one at a time: two would put each other off for ever
             self._preparing = True
             self._worker.submit(self._prepare)  # after the answer has gone
@@ -306,7 +316,7 @@ class OptimizerNode(base.ManagedNode):
         message.best_mean = math.nan if best is None else best.mean
         message.best_observed = math.nan if best is None else best.observed
         with self._telling:
-            self._newest = message
+            self._newest = convert.fit(message)
             self._state.publish(message)
 
     def _repeat_state(self) -> None:

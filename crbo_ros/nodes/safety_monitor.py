@@ -130,6 +130,7 @@ class SafetyMonitorNode(base.ManagedNode):
             verdict = self._wait(request, "the safety monitor is not active")
         else:
             try:
+                monitor.database.meet(convert.from_heads(request.heads), f"runner {request.runner!r}")
                 for episode in request.recent:
                     self._record(episode)
                 verdict = monitor.check(
@@ -147,6 +148,7 @@ class SafetyMonitorNode(base.ManagedNode):
                 verdict = self._wait(request, str(error), monitor.uid)
             self._look_for_missing(monitor, proposal.returns if verdict.status == WAITING else 0)
         response.verdict = convert.to_message(verdict)
+        response.heads = convert.to_heads(monitor.database.heads) if monitor is not None else []
         # WAITING is repeated at every question; once is enough for those who listen (and keep a history).
         answer = (verdict.proposal_id, verdict.status, verdict.reason)
         if verdict.status != WAITING or answer != self._last_answer:

@@ -10,7 +10,7 @@ from crbo_ros.core.space import Vector
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Verdict
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,

@@ -19,9 +19,10 @@ CREATE TABLE executions (
     forgiven INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE fault (only INTEGER PRIMARY KEY CHECK (only = 1), reason TEXT NOT NULL);
 CREATE TABLE results (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
+SCHEMA_VERSION = 4
 BEGUN, INTERRUPTED, BROKEN, ENDED = "begun", "interrupted", "broken", "ended"
 
 
@@ -33,7 +34,7 @@ class Spool:
     """
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 3, owner=True)
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
 
     # -- requests ----------------------------------------------------------------------------------
 

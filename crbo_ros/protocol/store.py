@@ -19,7 +19,7 @@ from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Experiment, Verdict
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE experiment (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL,
@@ -29,7 +29,7 @@ CREATE TABLE proposals (
     id INTEGER PRIMARY KEY, runner TEXT NOT NULL, request_id TEXT NOT NULL, theta BLOB NOT NULL, kind TEXT NOT NULL,
     reason TEXT NOT NULL, mean REAL, sigma REAL, worst_case REAL, worst_case_paper REAL, gamma REAL,
     created REAL NOT NULL, report TEXT NOT NULL, end TEXT NOT NULL DEFAULT 'pending',
-    end_reason TEXT NOT NULL DEFAULT '', ended REAL, UNIQUE (runner, request_id));
+    end_reason TEXT NOT NULL DEFAULT '', ended REAL, events INTEGER NOT NULL, UNIQUE (runner, request_id));
 CREATE TABLE episodes (
     episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
@@ -42,7 +42,7 @@ CREATE TABLE verdicts (
     runner TEXT NOT NULL, monitor_uid TEXT NOT NULL, stamp REAL NOT NULL, worst_case REAL, threshold REAL,
     nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL);
 CREATE TABLE events (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, arguments TEXT NOT NULL,
+    sequence INTEGER PRIMARY KEY, verb TEXT NOT NULL, arguments TEXT NOT NULL,
     aside TEXT NOT NULL DEFAULT '');
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -128,13 +128,13 @@ class ExperimentStore:
     ) -> None:  # fmt: skip
         """The proposal, and the method's state just after it made it, in one transaction."""
         with self.database.transaction():
+            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.insert(
                 "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
                 kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
                 worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
-                gamma=null(proposal.gamma), created=now, report=json.dumps(report),
+                gamma=null(proposal.gamma), created=now, report=json.dumps(report), events=sequence,
             )  # fmt: skip
-            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
 
     def proposals(self, where: str = "", *arguments: Any) -> list[ProposalRow]:

@@ -39,6 +39,14 @@ def find_store(experiment: str | Path) -> Path:
     raise StoreError(f"{experiment}: neither a folder with {FILE}, nor such a file, nor the name of one; {there}")
 
 
+def find_folder(experiment: str | Path) -> Path:
+    """The folder of an experiment, should its own store be damaged or gone."""
+    for candidate in (Path(experiment), Path(HOME) / experiment):
+        if candidate.is_dir() and any(candidate.glob("*.sqlite")):
+            return candidate
+    return find_store(experiment).parent
+
+
 @contextmanager
 def open_store(path: Path) -> Iterator[ExperimentStore]:
     """The store for reading. SQLite needs to write beside a WAL database even then: a read-only one is copied."""
@@ -98,12 +106,17 @@ def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Be
     return Best(top.proposal_id, top.theta, math.nan, math.nan, top.value), "best observed"
 
 
-def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
-    """The method as it stood when the store was last written."""
+def stored_method(row: dict[str, Any]) -> Any:
+    """A fresh method as an experiment's own row describes it."""
     from crbo_ros.registry import make_method
 
     space = Space(row["lower"], row["upper"], log=row["log_scale"])
-    method = make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
+    return make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
+
+
+def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
+    """The method as it stood when the store was last written."""
+    method = stored_method(row)
     blob, events = store.resume_point()
     if blob is not None:
         method.restore(load_state(blob))

@@ -427,7 +427,7 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
     for version in (1, 99):
         with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
             connection.execute(f"PRAGMA user_version={version}")
-        with pytest.raises(StoreError, match=f"schema {version}, this version reads schema {SCHEMA_VERSION}"):
+        with pytest.raises(StoreError, match=f"number is {version}, not {SCHEMA_VERSION}"):
             open_experiment(tmp_path)
 
 
