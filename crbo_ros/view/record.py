@@ -19,7 +19,7 @@ from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
-from crbo_ros.protocol.store import ExperimentStore, load_state
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
@@ -104,9 +104,9 @@ def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
 
     space = Space(row["lower"], row["upper"], log=row["log_scale"])
     method = make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
-    blob, events = store.resume_point()
-    if blob is not None:
-        method.restore(load_state(blob))
+    state, events = store.resume_point()
+    if state is not None:
+        method.restore(state)
     for event in events:
         apply(method, event.verb, event.arguments)
     return method
