@@ -183,7 +183,7 @@ class OptimizerServer:
         try:
             self.store.add_proposal(
                 proposal, runner=runner, request_id=request_id, now=time.time(),
-                report=_plain(self.method.report()), state=dump_state(self.method.state()),
+                report=_plain(self.method.report()), state=dump_state(self.method.head()),
             )  # fmt: skip
         except StoreError as error:
             self.message = str(error)

@@ -1,24 +1,34 @@
 """One SQLite file for each experiment: what was proposed, decided and seen, written before it is acknowledged.
 
-WAL journal and synchronous=FULL: a committed row survives a killed process and a power cut. The method's state is a
-snapshot taken with each proposal, plus the events since then in order; replaying these gives the state bit for bit.
+WAL journal and synchronous=FULL: a committed row survives a killed process and a power cut. The method's state is what
+it was at the newest proposal (its trials from the tables, the rest, of bounded size, in one row), plus the events since
+then in order; replaying these gives the state bit for bit.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from crbo_ros.core.method import TrialRecord
 from crbo_ros.core.problem import Problem
+from crbo_ros.core.snapshot import trials
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Experiment, Verdict
 
+VERBS = {  # event -> how it leaves a trial
+    "tell": TrialStatus.COMPLETED,
+    "veto": TrialStatus.VETOED,
+    "fail": TrialStatus.FAILED,
+    "expire": TrialStatus.EXPIRED,
+}
 SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE experiment (
@@ -126,7 +136,7 @@ class ExperimentStore:
         self, proposal: Proposal, *, runner: str, request_id: str, now: float, report: dict[str, Any],
         state: bytes,
     ) -> None:  # fmt: skip
-        """The proposal, and the method's state just after it made it, in one transaction."""
+        """The proposal, and the head of the method's state just after it made it, in one transaction."""
         with self.database.transaction():
             sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.insert(
@@ -192,14 +202,36 @@ class ExperimentStore:
             if expired is not None:
                 self.database.insert("events", verb="expire", arguments=json.dumps([expired, f"set aside: {why}"]))
 
-    def resume_point(self) -> tuple[bytes | None, list[Event]]:
-        """The newest snapshot and the events after it, to be replayed in order."""
+    def resume_point(self) -> tuple[dict[str, Any] | None, list[Event]]:
+        """The method's state at its newest proposal, and the events after it, to be replayed in order."""
         rows = self.database.query("SELECT sequence, state FROM snapshot")
-        sequence, state = rows[0] if rows else (0, None)
-        events = self.database.query(
-            "SELECT sequence, verb, arguments FROM events WHERE sequence > ? AND aside = '' ORDER BY sequence", sequence
+        sequence, state = (rows[0][0], load_state(rows[0][1])) if rows else (0, None)
+        if state is not None and "log" not in state and "thetas" not in state:  # its head: the trials are in the tables
+            state |= self._trials(sequence)
+        return state, self._events("sequence > ?", sequence)
+
+    def _events(self, where: str, sequence: int) -> list[Event]:
+        rows = self.database.query(
+            f"SELECT sequence, verb, arguments FROM events WHERE {where} AND aside = '' ORDER BY sequence", sequence
         )
-        return state, [Event(number, verb, json.loads(arguments)) for number, verb, arguments in events]
+        return [Event(number, verb, json.loads(arguments)) for number, verb, arguments in rows]
+
+    def _trials(self, sequence: int) -> dict[str, Any]:
+        """The method's trials as they were after event number `sequence`."""
+        records, completed = [TrialRecord(row.proposal) for row in self.proposals()], []
+        for _, verb, arguments in self._events("sequence <= ?", sequence):
+            if verb == "configure":
+                continue
+            trial = records[arguments[0]]
+            if verb == "mark":
+                trial.violation = arguments[1]
+                continue
+            trial.end = VERBS[verb]
+            trial.value, trial.reason = (arguments[1], "") if verb == "tell" else (math.nan, arguments[1])
+            trial.violation = arguments[2] if len(arguments) > 2 else ""
+            if verb == "tell":
+                completed.append(arguments[0])
+        return trials(records, completed, len(records[0].proposal.theta) if records else 0)
 
     # -- episodes and verdicts --------------------------------------------------------------------
 

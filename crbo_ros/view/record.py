@@ -19,7 +19,7 @@ from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
-from crbo_ros.protocol.store import ExperimentStore, load_state
+from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
@@ -117,9 +117,9 @@ def stored_method(row: dict[str, Any]) -> Any:
 def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     """The method as it stood when the store was last written."""
     method = stored_method(row)
-    blob, events = store.resume_point()
-    if blob is not None:
-        method.restore(load_state(blob))
+    state, events = store.resume_point()
+    if state is not None:
+        method.restore(state)
     for event in events:
         apply(method, event.verb, event.arguments)
     return method
