@@ -14,7 +14,7 @@ SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
-    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL);
+    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL DEFAULT '');
 CREATE TABLE pending (runner TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL);
 CREATE TABLE approvals (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, theta_hash TEXT NOT NULL, runner TEXT NOT NULL,

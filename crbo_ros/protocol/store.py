@@ -44,8 +44,9 @@ CREATE TABLE episodes (
     episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
     steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL,
-    median_lateness REAL NOT NULL, p99_lateness REAL NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL, signals TEXT NOT NULL);
+    median_lateness REAL NOT NULL DEFAULT 0.0, p99_lateness REAL NOT NULL DEFAULT 0.0, max_lateness REAL NOT NULL,
+    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL DEFAULT '',
+    signals TEXT NOT NULL DEFAULT '[[], [], []]');
 CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,

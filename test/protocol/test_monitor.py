@@ -381,6 +381,8 @@ def test_a_stop_is_answered_runner_by_runner() -> None:
     ]
     assert list(stops.unconfirmed(100.0, 1)) == ["/b"], "one that was not safe when it fell silent is not forgotten"
     assert stops.unconfirmed(100.0, 2) == stops.unconfirmed(100.0, 1), "a runner that went away safely is"
+
+
 # -- the contract --------------------------------------------------------------------------------------------
 
 

@@ -294,8 +294,8 @@ def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path: Path) -> None:
 class Allergic(CRBO):
     """Raises at certain returns, and goes on doing so."""
 
-    def tell(self, id: int, value: Any) -> None:
-        super().tell(id, value)
+    def tell(self, id: int, value: Any, violation: str = "") -> None:
+        super().tell(id, value, violation)
         if value == 0.666:
             raise np.linalg.LinAlgError("not positive definite")
 
@@ -566,7 +566,7 @@ def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path: Path) -> N
     assert experiment.propose("b", "y").status == WAIT
 
 
-@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": 0.9}])
+@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": -5.0, "risk": 0.0}])
 def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
