@@ -30,6 +30,7 @@ from crbo_ros.plants.lock import PATIENCE, lock_path
 
 Array = NDArray[np.float64]
 STOP = 0.5  # s for a host to make its job safe and to say what it measured
+SLICE = 0.005  # s, of waiting for a reading
 BEAT = 0.05  # s between two beats of an unpaced job's parent
 BY_HAND = "SWITCH IT OFF BY HAND and look"
 
@@ -112,16 +113,16 @@ class PlantHost:
     def command(self, values: ArrayLike) -> Array:
         """One period: what was measured. PlantFailed: it is safe, or the host was killed; `stop` says which."""
         self._sequence += 1
-        period = 1.0 / self.rate
-        limit = time.monotonic() + 2.0 * period + self.silence
+        limit, silent = 2.0 / self.rate + self.silence, 0.0
         try:
             self._data.send(
                 HEAD.pack(self._sequence, time.monotonic() + self.patience)
                 + np.asarray(values, dtype=np.float64).tobytes()
             )
-            while (left := limit - time.monotonic()) > 0.0:
-                if not select.select([self._data], [], [], left)[0]:
-                    break
+            while silent < limit:  # counted in slices: what stalls the whole machine is not the host's silence
+                if not select.select([self._data], [], [], SLICE)[0]:
+                    silent += SLICE
+                    continue
                 packet = self._data.recv(1 << 16)
                 if not packet:
                     raise PlantFailed(self.kill("the plant host is gone"))
@@ -131,7 +132,7 @@ class PlantHost:
                     return np.frombuffer(packet, offset=1 + HEAD.size).copy()
         except OSError as error:
             raise PlantFailed(self.kill(f"the plant host is gone ({error})")) from None
-        raise PlantFailed(self.kill(f"the plant host was silent for {1e3 * (2.0 * period + self.silence):.0f} ms"))
+        raise PlantFailed(self.kill(f"the plant host was silent for {1e3 * limit:.0f} ms"))
 
     def beat(self) -> None:
         """The episode goes on. PlantFailed if the host has acted meanwhile, or is not there."""

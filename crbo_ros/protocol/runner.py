@@ -108,6 +108,7 @@ class EpisodeLoop:
     space: Space | None = None
     key: str = ""
     exit_when_done: bool = False
+    consent: str = ""  # what a person must agree to (CLEAR) before the first movement of this life; "": nothing
     say: Callable[[str, str], None] = _nothing  # (level, text) to the log
     stamp: Callable[[], float] = time.time  # for people: when a result was made
 
@@ -137,6 +138,8 @@ class EpisodeLoop:
             self._go(State.FAULT, fault)
         elif self.status.plant != SAFE:
             self._latch(f"the plant is not known to be safe: {self.status.plant_reason}")
+        elif self.consent:
+            self._go(State.HELD, f"waits for the operator's consent (clear): {self.consent}")
 
     @property
     def state(self) -> State:
