@@ -53,7 +53,7 @@ class Cell:
     order: dict[str, Any] = field(default_factory=dict)  # of the victim
     node: dict[str, Any] | None = None  # of the node that it works on
     strike: str = ""  # what the bench itself does: kill, freeze, kill host, kill node, power loss
-    repeats: int = 5
+    repeats: int = 3
     at_once: bool = False  # all repeats in one victim
 
 
@@ -69,7 +69,7 @@ def qube_cells(central: int) -> list[Cell]:
         Cell("qube", "policy hangs with the lock", {"policy": "hangs with the lock"}, repeats=20, at_once=True),
         Cell("qube", "runner out of memory", {"policy": "out of memory"}),
         Cell("qube", "runner frozen", strike="freeze", repeats=central, at_once=True),
-        Cell("qube", "runner killed", strike="kill", repeats=20),
+        Cell("qube", "runner killed", strike="kill", repeats=10),
         Cell("qube", "host killed", strike="kill host"),
     ]
     return cells
@@ -103,7 +103,7 @@ def ros_cells() -> list[Cell]:
         cells.append(Cell("action", words, {**theta, "stop": True}, {"node": "action", "mode": mode}))
     cells.append(Cell("action", "goal accepted 1 s late", {**theta, "stop": True}, {"node": "action", "mode": "late"}))
     for cell in cells:
-        cell.repeats = 3
+        cell.repeats = 2
     return cells
 
 
