@@ -32,7 +32,7 @@ def qube(order: dict[str, Any]) -> None:
     plant.connect()
     for _ in range(order.get("repeats", 1)):
         plant._hurry(True)
-        plant._host.arm()
+        plant._connected().arm()
         tell("moving", host=plant._host.pid)
         try:
             step = 0

@@ -28,6 +28,7 @@ import numpy as np
 
 from crbo_ros.bench.broken import Record
 from crbo_ros.bench.sweep import machine
+from crbo_ros.bench.tables import markdown
 
 PATIENCE = 90.0  # s for a process to come up, or to tell its end
 TUNING = """\
@@ -59,7 +60,8 @@ class Cell:
 
 def qube_cells(central: int) -> list[Cell]:
     drivers = ["hangs with the lock", "hangs", "raises", "calls sys.exit", "old readings", "nan", "wrong shape"]
-    cells = [Cell("qube", f"driver {fault}", {"fault": fault}) for fault in (*drivers, "amplifier stuck")]
+    cells = [Cell("qube", f"driver {fault}", {"fault": fault}) for fault in drivers]
+    cells.append(Cell("qube", "amplifier stuck at 2.5 V", {"fault": "amplifier stuck", "steps": 110}))
     ends = ("stop raises", "stop hangs", "close raises")
     cells += [Cell("qube", fault, {"fault": fault, "steps": 160}) for fault in ends]
     for policy in (41, 60, 95):
@@ -102,8 +104,6 @@ def ros_cells() -> list[Cell]:
     for mode, words in {"": "stop", "refuses": "cancel refused", "mute": "cancel unanswered"}.items():
         cells.append(Cell("action", words, {**theta, "stop": True}, {"node": "action", "mode": mode}))
     cells.append(Cell("action", "goal accepted 1 s late", {**theta, "stop": True}, {"node": "action", "mode": "late"}))
-    for cell in cells:
-        cell.repeats = 2
     return cells
 
 
@@ -251,14 +251,16 @@ def _one(cell: Cell, victim: Process, record: Record, number: int) -> Stop:
         end = victim.wait_for("end", number)
         rows = record.rows()
         assert end is not None
-        began = max(event["time"] for event in victim.events("breaks") if event["time"] <= end["time"])
+        broke = [e["time"] for e in victim.events("breaks") if moving["time"] <= e["time"] <= end["time"]]
+        began = max(broke, default=math.nan)  # none: the machine itself was too slow before
     end = victim.events("end")[number - 1]
     rows = rows[rows[:, 0] <= end["time"]]
     on = np.flatnonzero(rows[:, 1])
     if not len(on) or on[-1] == len(rows) - 1:
         return Stop(math.inf, "LIE" if end["confirmed"] else "FAULT", end["reason"])
     said = f"{'CONFIRMED' if end['confirmed'] else 'UNCONFIRMED'}: {end['reason']}"
-    return Stop(max(rows[on[-1] + 1, 0] - began, 0.0), "safe" if end["confirmed"] else "FAULT", said)
+    latency = rows[on[-1] + 1, 0] - began
+    return Stop(max(latency, 0.0) if latency == latency else math.nan, "safe" if end["confirmed"] else "FAULT", said)
 
 
 def settle(record: Record, began: float, confirmed: bool | None, said: str) -> Stop:
@@ -274,7 +276,7 @@ def line(cell: Cell, stops: list[Stop]) -> list[str]:
     ends = {stop.end: sum(other.end == stop.end for other in stops) for stop in stops}
     times = np.array([1e3 * stop.latency for stop in stops if math.isfinite(stop.latency)])
     shown = [f"{np.quantile(times, q):.0f}" for q in (0.5, 0.99, 1.0)] if len(times) else ["never"] * 3
-    if len(times) < len(stops) and len(times):
+    if len(times) and any(stop.latency == math.inf for stop in stops):
         shown[2] = "never"
     said = stops[-1].said.replace("|", "/").replace("\n", " ")
     return [cell.plant, cell.fault, ", ".join(f"{n} x {end}" for end, n in ends.items()), *shown, said[:160]]
@@ -282,7 +284,9 @@ def line(cell: Cell, stops: list[Stop]) -> list[str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--central", type=int, default=100, help="stops in each of the two central cells (default 100)")
+    parser.add_argument("--repeats", type=int, default=10, help="stops in each other cell, at most (default 10)")
     parser.add_argument("--plants", nargs="+", default=["qube", "tuning", "action", "arm"], help="which (default: all)")
+    parser.add_argument("--resume", action="store_true", help="only the rows that the JSON file does not have yet")
     parser.add_argument("--faults", default="", help="only those with this in their name")
     parser.add_argument("--out", type=Path, default=Path("results/stops.json"), help="JSON file (default: %(default)s)")
 
@@ -292,17 +296,18 @@ def run(args: argparse.Namespace) -> int:
     print(f"load average {about['load']}; latency in ms from the fault to the safe state on the plant's own record")
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
-    rows = [["plant", "fault", "end", "p50", "p99", "worst", "what was said (the last one)"]]
-    lies = 0
+    rows = [["plant", "fault", "end", "p50", "p99", "worst", "what was said (the last one)", "load"]]
+    known = {tuple(row[:2]): row for row in json.loads(args.out.read_text())["rows"]} if args.resume else {}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     for cell in [*qube_cells(args.central), *ros_cells()]:
+        cell.repeats = min(cell.repeats, args.repeats) if not cell.at_once else cell.repeats
         if cell.plant not in args.plants or args.faults not in cell.fault:
             continue
-        stops = try_cell(cell)
-        lies += sum(stop.end in ("LIE", "DID NOT START") for stop in stops)
-        rows.append(line(cell, stops))
+        row = known.get((cell.plant, cell.fault)) or line(cell, try_cell(cell))
+        rows.append([*row[:7], *(row[7:] or [f"{os.getloadavg()[0]:.1f}"])])
         print(" | ".join(rows[-1]), flush=True)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    load = os.getloadavg()
-    args.out.write_text(json.dumps({"machine": about, "load_at_the_end": load, "rows": rows}, indent=1))
-    print(f"load average at the end {load}; {lies} lies; written: {args.out}")
+        args.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
+    lies = [row for row in rows if "LIE" in row[2] or "START" in row[2]]
+    args.out.with_suffix(".md").write_text(markdown(rows))
+    print(f"{len(lies)} cells with a lie; written: {args.out} and {args.out.with_suffix('.md')}")
     return 1 if lies else 0

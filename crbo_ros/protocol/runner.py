@@ -421,7 +421,10 @@ class EpisodeLoop:
                 self.status.episodes += 1
             self._result(hand, ran)
         else:
-            self._interrupted(hand, (ran.reason if ran is not None else "") or self._quitting or "stopped")
+            reason = (ran.reason if ran is not None else "") or self._quitting or "stopped"
+            if not begun:
+                self.say("warning", f"proposal {hand.offer.id} does not run: {reason}")
+            self._interrupted(hand, reason)
             self._go(State.PREPARE)
         if fault:
             self._latch(fault)

@@ -118,6 +118,7 @@ def test_a_driver_that_hangs_with_the_interpreters_lock_is_killed_and_the_truth_
     assert not plant._host.alive
 
 
+@pytest.mark.slow
 def test_a_stop_from_another_thread_does_not_wait_for_the_control_loop(make: Any, record: Record) -> None:
     plant = make()
     drive(plant, 10)
@@ -128,6 +129,7 @@ def test_a_stop_from_another_thread_does_not_wait_for_the_control_loop(make: Any
     assert plant.stop().confirmed
 
 
+@pytest.mark.slow
 def test_a_stop_that_hangs_is_not_confirmed_and_does_not_hang_us(make: Any) -> None:
     plant = make("stop hangs", silence=1.0)
     drive(plant, 100)

@@ -129,7 +129,8 @@ class QubeHardware(Plant):
     def _connected(self) -> Any:
         if self._host is None:
             raise PlantError("the Qube is not connected; use it in a `with` block")
-        if not self._host.alive or self._host.lapsed:  # a person has looked since, or nobody would reset it
+        closed = self._host.lapsed and self.driver == "gym_brt"  # (see its `zero`)
+        if closed or not self._host.alive:  # a person has looked since, or nobody would reset it
             log.warning("a new host for the Qube: the arm must be at its centre and the pendulum hang at rest")
             self.close()
             self.connect()
