@@ -24,6 +24,7 @@ from crbo_ros.plants.qube.simulation import QubeSim
 Array = NDArray[np.float64]
 ROWS = 200_000
 ROW = struct.Struct("<dd")  # s on the monotonic clock, V
+HEAD = 16  # bytes: how many rows, and when the driver broke
 
 
 class Record:
@@ -33,7 +34,7 @@ class Record:
         path = Path(path)
         if not path.exists():
             with path.open("wb") as file:
-                file.truncate(8 + ROWS * ROW.size)
+                file.truncate(HEAD + ROWS * ROW.size)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
 
@@ -42,17 +43,26 @@ class Record:
 
     def add(self, voltage: float) -> None:
         n = len(self)
-        ROW.pack_into(self._map, 8 + n * ROW.size, time.monotonic(), voltage)
+        ROW.pack_into(self._map, HEAD + n * ROW.size, time.monotonic(), voltage)
         struct.pack_into("<q", self._map, 0, n + 1)
 
     def rows(self) -> Array:
-        return np.frombuffer(self._map, "<f8", 2 * len(self), 8).reshape(-1, 2).copy()
+        return np.frombuffer(self._map, "<f8", 2 * len(self), HEAD).reshape(-1, 2).copy()
+
+    def break_now(self) -> None:
+        """The driver breaks, for the first time."""
+        if not self.broken_at:
+            struct.pack_into("<d", self._map, 8, time.monotonic())
+
+    @property
+    def broken_at(self) -> float:
+        return float(struct.unpack_from("<d", self._map, 8)[0])
 
     @property
     def voltage(self) -> float:
         """What is on the motor now."""
         n = len(self)
-        return float(ROW.unpack_from(self._map, 8 + (n - 1) * ROW.size)[1]) if n else 0.0
+        return float(ROW.unpack_from(self._map, HEAD + (n - 1) * ROW.size)[1]) if n else 0.0
 
     def safe_since(self) -> float:
         """When the last voltage that is not 0 was taken back; infinite if it was not."""
@@ -72,9 +82,9 @@ def hang_with_the_lock() -> None:
 class BrokenQube(QubeDriver):
     """`fault`: what goes wrong from step `after` on, for good."""
 
-    def __init__(self, record: str, fault: str = "", after: int = 50, board: str = "") -> None:
+    def __init__(self, record: str, fault: str = "", after: int = 90, board: str = "") -> None:
         self.record, self.fault, self.after = Record(record), fault, after
-        self.steps, self.broken_since = 0, math.inf
+        self.steps = 0
         self._sim = QubeSim(stand_in()._replace(max_voltage=15.0, latency=0.0))
         self._stuck: float | None = None
         self._reading: Any = np.zeros(4)
@@ -98,6 +108,7 @@ class BrokenQube(QubeDriver):
     def exchange(self, voltage: float) -> Any:
         self.steps += 1
         if self.broken:
+            self.record.break_now()
             if self.fault == "hangs with the lock":
                 hang_with_the_lock()
             if self.fault == "hangs":
@@ -117,6 +128,8 @@ class BrokenQube(QubeDriver):
         return self._reading
 
     def zero(self, last: bool) -> str:
+        if self.fault.startswith("stop"):
+            self.record.break_now()
         if self.broken and self.fault == "stop raises":
             raise OSError("HIL: the device was unplugged")
         if self.broken and self.fault == "stop hangs":

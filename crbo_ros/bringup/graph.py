@@ -41,6 +41,8 @@ ARGUMENTS = (
     Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
     Argument("j_min", "no rollout whose worst case is below this return", (OPTIMIZER, MONITOR), float),
     Argument("j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|", (MONITOR,), float),
+    Argument("no_threshold", "hardware may run without a threshold (true, false)", (MONITOR,), bool),
+    Argument("yes_move", "hardware may move at once, without a first consent (true, false)", (RUNNER,), bool),
     Argument("lipschitz", "known Lipschitz constant (return per unit-box distance)", (MONITOR,), float),
     Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
     Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),

@@ -87,7 +87,11 @@ class EpisodeRunnerNode(base.ManagedNode):
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
             problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),
             exit_when_done=self.value("exit_when_done"), say=self._say,
+            consent="" if self.value("yes_move") or not self.problem().hardware else
+            f"task {self.task.name} moves the real plant {self.task.plant_name}; options {self.value('task_options')}",
         )  # fmt: skip
+        if loop.state is not State.HAND_IN:
+            self.get_logger().warning(loop.status.message)
         for uid in self.spool.experiments():  # late joiners (a restarted monitor) get what this runner has seen
             history = self.spool.history(uid)
             for episode in history:

@@ -28,7 +28,10 @@ HANG = 0.3  # s after a stop in which the thread must have come back; then the p
 
 def stop_task(task: Task) -> Safe:
     """The plant into its safe state, and what is known of it."""
-    return safe_of(task.stop(), not task.hardware, f"task {task.name}")
+    try:
+        return safe_of(task.stop(), not task.hardware, f"task {task.name}")
+    except BaseException as error:  # a driver that calls sys.exit() included
+        return Safe(False, f"stop failed: {type(error).__name__}: {error}")
 
 
 class TaskRig:
@@ -163,11 +166,9 @@ class TaskRig:
         self._set(progress)
 
     def _make_safe(self) -> None:
-        try:
-            self._safe = stop_task(self.task)
-        except BaseException as error:
-            self._safe = Safe(False, f"stop failed: {type(error).__name__}: {error}")
-            self._on_crash("".join(traceback.format_exception(error)))
+        self._safe = stop_task(self.task)
+        if not self._safe.confirmed:
+            self._on_crash(f"the plant is not known to be safe: {self._safe.reason}")
 
     def _ran(self, outcome: Outcome) -> Ran:
         statistics = outcome.statistics

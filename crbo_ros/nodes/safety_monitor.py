@@ -62,6 +62,9 @@ class SafetyMonitorNode(base.ManagedNode):
         self.steady_timer(1.0 / HEARTBEAT_RATE, self._beat)
 
     def open(self) -> None:
+        wanted = {name: self.value(name) for name in ("j_min", "j_min_drop", "no_threshold")}
+        if reason := parameters.missing_threshold(self.problem(), wanted):
+            raise InvalidInput(reason)
         monitor = SafetyMonitor(
             self.problem(),
             self.folder() / "monitor.sqlite",

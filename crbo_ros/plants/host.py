@@ -67,6 +67,9 @@ class Host:
         self.pacer = Pacer(rate, clock=clock, sleep=self._sleep, **(limits or {})) if rate else None
         self.armed, self.lapsed, self.dismissed = False, "", False
         self._sequence, self._expires = 0, 0.0
+        self._safe: Safe | None = None  # what the last lapse left behind, until somebody asks
+        if hasattr(job, "heard"):  # a job that takes long over a command listens meanwhile
+            job.heard = self._heard
 
     def serve(self) -> None:
         """Until the parent says that all is well (dismiss, close), or Gone."""
@@ -106,17 +109,29 @@ class Host:
         if measured is not None:
             self._send(READING + HEAD.pack(sequence, late) + np.asarray(measured, dtype=np.float64).tobytes())
 
+    def _heard(self) -> list[Any] | None:
+        """The commands that have come while one is at work; None when a request waits, or the parent is gone."""
+        found: list[Any] = []
+        while not select.select([self.control], [], [], 0.0)[0]:
+            if not select.select([self.data], [], [], 0.0)[0]:
+                return found
+            packet = _receive(self.data)
+            self._sequence = HEAD.unpack_from(packet)[0]
+            found.append(np.frombuffer(packet, offset=HEAD.size))
+        return None
+
     def _sleep(self, seconds: float) -> None:
         if select.select([self.control], [], [], seconds)[0]:
             raise Requested
 
     def _lapse(self, reason: str) -> None:
-        """By itself, without being asked: whatever was measured, the parent must hear of it."""
+        """By itself. The parent hears of it at once; what was measured is the answer to its next stop."""
         self.armed, self.lapsed = False, reason
-        self._fail(reason, self.make_safe(last=True))
+        self._fail(reason, lapsed=True)  # (waits for nothing)
+        self._safe = self.make_safe(last=True)
 
-    def _fail(self, why: str, safe: Safe | None = None) -> None:
-        self._send(FAILURE + json.dumps({"why": why, **(vars(safe) if safe is not None else {})}).encode())
+    def _fail(self, why: str, lapsed: bool = False) -> None:
+        self._send(FAILURE + json.dumps({"why": why, "lapsed": lapsed}).encode())
 
     def _send(self, packet: bytes) -> None:
         with contextlib.suppress(OSError):  # a parent that does not read must not block us
@@ -130,7 +145,8 @@ class Host:
             self.control.send(json.dumps({**answer, "number": request["number"]}).encode(), socket.MSG_NOSIGNAL)
 
     def _do_arm(self) -> dict[str, Any]:
-        self.armed, self.lapsed, self._expires = True, "", self.clock() + max(self.patience, FIRST)
+        self.armed, self.lapsed, self._safe = True, "", None
+        self._expires = self.clock() + max(self.patience, FIRST)
         if self.pacer is not None:
             self.pacer.start()
         return {}
@@ -146,7 +162,8 @@ class Host:
 
     def _do_stop(self) -> dict[str, Any]:
         self.armed = False
-        return vars(self.make_safe(last=False))
+        safe, self._safe = self._safe, None
+        return vars(safe or self.make_safe(last=False))
 
     def _do_disarm(self) -> dict[str, Any]:
         """The parent has made it safe itself."""
@@ -215,7 +232,9 @@ def _serve(host: Host, order: dict[str, Any]) -> int:
     try:
         host.serve()
     except (Gone, OSError):  # or a parent that was reset in the middle of a packet
-        safe = host.make_safe(last=True)
+        for _ in range(3):
+            if (safe := host.make_safe(last=True)).confirmed:
+                break
         say(f"process {order['parent']} is gone; {safe}")
         code = 0 if safe.confirmed else 1
     finally:

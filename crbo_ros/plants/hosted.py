@@ -30,6 +30,7 @@ from crbo_ros.plants.lock import PATIENCE, lock_path
 
 Array = NDArray[np.float64]
 STOP = 0.5  # s for a host to make its job safe and to say what it measured
+SLICE = 0.005  # s, of waiting for a reading
 BEAT = 0.05  # s between two beats of an unpaced job's parent
 BY_HAND = "SWITCH IT OFF BY HAND and look"
 
@@ -107,31 +108,39 @@ class PlantHost:
         while select.select([self._data], [], [], 0.0)[0]:
             if not self._data.recv(1 << 16):  # (readings and failures of before)
                 break
-        self._armed, self._safe = True, Safe(False, "it moves")
+        self._armed, self.lapsed, self._safe = True, "", Safe(False, "it moves")
 
-    def command(self, values: ArrayLike) -> Array:
-        """One period: what was measured. PlantFailed: it is safe, or the host was killed; `stop` says which."""
-        self._sequence += 1
-        period = 1.0 / self.rate
-        limit = time.monotonic() + 2.0 * period + self.silence
+    def command(self, values: ArrayLike, waiting: Callable[[], ArrayLike] | None = None) -> Array:
+        """One period: what was measured. PlantFailed: it is safe, or the host was killed; `stop` says which.
+
+        `waiting`: for a command that may take long (a reset): what the host is told meanwhile, in every slice.
+        """
+        limit, silent = 2.0 / self.rate + self.silence, 0.0
         try:
-            self._data.send(
-                HEAD.pack(self._sequence, time.monotonic() + self.patience)
-                + np.asarray(values, dtype=np.float64).tobytes()
-            )
-            while (left := limit - time.monotonic()) > 0.0:
-                if not select.select([self._data], [], [], left)[0]:
-                    break
+            wanted = self._tell(values)
+            while silent < limit:  # counted in slices: what stalls the whole machine is not the host's silence
+                if not select.select([self._data], [], [], SLICE)[0]:
+                    if waiting is None:
+                        silent += SLICE
+                    else:
+                        self._tell(waiting())
+                    continue
                 packet = self._data.recv(1 << 16)
                 if not packet:
                     raise PlantFailed(self.kill("the plant host is gone"))
                 if packet[:1] == FAILURE:
                     self._heard(packet)
-                if HEAD.unpack_from(packet, 1)[0] == self._sequence:
+                if HEAD.unpack_from(packet, 1)[0] == wanted:
                     return np.frombuffer(packet, offset=1 + HEAD.size).copy()
         except OSError as error:
             raise PlantFailed(self.kill(f"the plant host is gone ({error})")) from None
-        raise PlantFailed(self.kill(f"the plant host was silent for {1e3 * (2.0 * period + self.silence):.0f} ms"))
+        raise PlantFailed(self.kill(f"the plant host was silent for {1e3 * limit:.0f} ms"))
+
+    def _tell(self, values: ArrayLike) -> int:
+        self._sequence += 1
+        head = HEAD.pack(self._sequence, time.monotonic() + self.patience)
+        self._data.send(head + np.asarray(values, dtype=np.float64).tobytes())
+        return self._sequence
 
     def beat(self) -> None:
         """The episode goes on. PlantFailed if the host has acted meanwhile, or is not there."""
@@ -153,9 +162,8 @@ class PlantHost:
 
     def _heard(self, packet: bytes) -> None:
         failure = json.loads(packet[1:])
-        if "confirmed" in failure:
-            self._armed, self.lapsed = False, failure["why"]
-            self._safe = Safe(failure["confirmed"], failure["reason"])
+        if failure["lapsed"]:
+            self.lapsed = failure["why"]
         if failure["why"] == STOPPED:
             raise ResetStopped(STOPPED)
         raise PlantFailed(failure["why"])

@@ -23,6 +23,9 @@ from crbo_ros.plants.base import Plant, ResetStopped
 Array = NDArray[np.float64]
 
 
+HOST, LOOP = 50, 40  # real-time priorities: the host goes before the loop that commands it
+
+
 class Pacer:
     """Waits for the next deadline and keeps the lateness of every step; PlantFailed when the loop is too slow.
 
@@ -118,6 +121,15 @@ class Pacer:
         }
 
 
+def priority(level: int) -> str:
+    """This thread's real-time priority, 0: none; in words, why that is not permitted, or ""."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO if level else os.SCHED_OTHER, os.sched_param(level))
+    except OSError as error:
+        return f"no real-time priority ({error.strerror}; see ulimit -r)"
+    return ""
+
+
 def real_time() -> list[str]:
     """Lock this process's memory, raise its priority, hold garbage collection off; in words, what is not permitted."""
     notes = []
@@ -127,10 +139,8 @@ def real_time() -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mlockall(3) != 0:  # MCL_CURRENT | MCL_FUTURE
         notes.append(f"memory is not locked ({os.strerror(ctypes.get_errno())}; see ulimit -l)")
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-    except OSError as error:
-        notes.append(f"no real-time priority ({error.strerror}; see ulimit -r)")
+    if note := priority(HOST):
+        notes.append(note)
     return notes
 
 

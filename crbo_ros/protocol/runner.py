@@ -108,6 +108,7 @@ class EpisodeLoop:
     space: Space | None = None
     key: str = ""
     exit_when_done: bool = False
+    consent: str = ""  # what a person must agree to (CLEAR) before the first movement of this life; "": nothing
     say: Callable[[str, str], None] = _nothing  # (level, text) to the log
     stamp: Callable[[], float] = time.time  # for people: when a result was made
 
@@ -137,6 +138,8 @@ class EpisodeLoop:
             self._go(State.FAULT, fault)
         elif self.status.plant != SAFE:
             self._latch(f"the plant is not known to be safe: {self.status.plant_reason}")
+        elif self.consent:
+            self._go(State.HELD, f"waits for the operator's consent (clear): {self.consent}")
 
     @property
     def state(self) -> State:
@@ -418,7 +421,10 @@ class EpisodeLoop:
                 self.status.episodes += 1
             self._result(hand, ran)
         else:
-            self._interrupted(hand, (ran.reason if ran is not None else "") or self._quitting or "stopped")
+            reason = (ran.reason if ran is not None else "") or self._quitting or "stopped"
+            if not begun:
+                self.say("warning", f"proposal {hand.offer.id} does not run: {reason}")
+            self._interrupted(hand, reason)
             self._go(State.PREPARE)
         if fault:
             self._latch(fault)

@@ -6,10 +6,12 @@ default of {} stands for a group: any parameters below that name (task_options.e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from crbo_ros.core.problem import Problem
 from crbo_ros.errors import InvalidInput
 
 NO_LIMIT = float("-inf")
@@ -72,6 +74,7 @@ MONITOR = (
         "j_min_drop", float("inf"), "the same relative to the start: J0 - j_min_drop |J0|; inf: off", minimum=0.0,
         changeable=True,
     ),
+    Parameter("no_threshold", False, "hardware may run without j_min and j_min_drop: somebody wants it so"),
     Parameter("lipschitz", 0.0, "known Lipschitz constant, return per unit-box distance; 0: estimate it", minimum=0.0),
     Parameter("require_operator", False, "every proposal waits for review_proposal", changeable=True),
 )  # fmt: skip
@@ -81,10 +84,22 @@ RUNNER = (
     Parameter("seed", 1, "seed of the rollouts' randomness", minimum=0),
     Parameter("heartbeat_timeout", 0.5, "s without the monitor's heartbeat after which nothing moves", minimum=0.05),
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
+    Parameter("yes_move", False, "hardware may move at once; false: after the operator's first clear in this run"),
     Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
 )
 
 NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}
+
+
+def missing_threshold(problem: Problem, monitor: Mapping[str, Any]) -> str:
+    """Why these parameters of the monitor do not do for this problem, or ""."""
+    off = float(monitor.get("j_min", NO_LIMIT)) == NO_LIMIT and float(monitor.get("j_min_drop", math.inf)) == math.inf
+    if not problem.hardware or not off or monitor.get("no_threshold"):
+        return ""
+    return (
+        f"task {problem.task} on {problem.plant} moves something real: set j_min or j_min_drop (the return below which "
+        "no rollout may be expected to fall), or say no_threshold: true"
+    )
 
 
 def budget(episodes: int, own: int) -> int:

@@ -122,6 +122,11 @@ class RosClient(TopicFeed):
 
     def _begin(self, button: str, proposal_id: int, theta_hash: str) -> None:
         request: Any = Trigger.Request()
+        if button == "clear":  # of that runner
+            name = f"{theta_hash}/clear"
+            self._clients.setdefault(name, self.node.create_client(Trigger, name))
+            self._calls.append(_Call(button, self._clients[name], request, time.monotonic() + TIMEOUT))
+            return
         if button in REVIEWS:
             request = ReviewProposal.Request(
                 proposal_id=proposal_id, theta_hash=theta_hash, approve=button == "approve", comment="from the monitor"

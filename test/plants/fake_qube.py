@@ -127,6 +127,10 @@ class InProcessHost:
         except Exception as error:
             return Safe(False, str(error))
 
+    def make_safe(self) -> Safe:
+        self.armed = True
+        return self.stop()
+
     def stop(self) -> Safe:
         if self.armed:
             self.armed, self.safe = False, self._make_safe(False)

@@ -77,7 +77,7 @@ def patient(*arguments: Any, **options: Any) -> Any:
     return PlantHost(*arguments, **{**options, "patience": 2.0, "limits": {}})
 
 
-def drive(plant: QubeHardware, steps: int = 100) -> None:
+def drive(plant: QubeHardware, steps: int = 150) -> None:
     for step in range(steps):
         plant.step(np.array([2.5 * (-1) ** (step // 20)]))
 
@@ -118,6 +118,7 @@ def test_a_driver_that_hangs_with_the_interpreters_lock_is_killed_and_the_truth_
     assert not plant._host.alive
 
 
+@pytest.mark.slow
 def test_a_stop_from_another_thread_does_not_wait_for_the_control_loop(make: Any, record: Record) -> None:
     plant = make()
     drive(plant, 10)
@@ -128,9 +129,10 @@ def test_a_stop_from_another_thread_does_not_wait_for_the_control_loop(make: Any
     assert plant.stop().confirmed
 
 
+@pytest.mark.slow
 def test_a_stop_that_hangs_is_not_confirmed_and_does_not_hang_us(make: Any) -> None:
     plant = make("stop hangs", silence=1.0)
-    drive(plant, 60)
+    drive(plant, 100)
     safe = plant.stop()
     assert (safe.confirmed, "no answer to a stop" in safe.reason) == (False, True)
 

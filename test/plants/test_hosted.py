@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from crbo_ros.core.safe import Safe
 from crbo_ros.errors import PlantError, PlantFailed
+from crbo_ros.plants.base import ResetStopped
 from crbo_ros.plants.hosted import PlantHost
+from crbo_ros.plants.hosted_plant import HostedPlant
 from crbo_ros.plants.journal import Journal
 from crbo_ros.plants.lock import lock_path
 
@@ -110,6 +113,7 @@ def test_one_that_is_dismissed_or_disarmed_does_nothing(target: str, tmp_path: P
         host.arm()
 
 
+@pytest.mark.slow
 def test_a_host_that_is_killed_is_missed_at_the_next_beat(target: str, tmp_path: Path) -> None:
     host = make(target, tmp_path)
     host.arm()
@@ -121,6 +125,7 @@ def test_a_host_that_is_killed_is_missed_at_the_next_beat(target: str, tmp_path:
     assert not host.stop().confirmed
 
 
+@pytest.mark.slow
 def test_one_target_has_one_host_at_a_time(target: str, tmp_path: Path) -> None:
     code = PARENT.format(target=target, path=str(tmp_path / "first"))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -149,3 +154,76 @@ def test_a_journal_outlives_everything_until_it_is_cleared(tmp_path: Path, monke
     monkeypatch.setenv("CRBO_STATE", "/proc/nowhere")
     with pytest.raises(PlantFailed, match="nothing is changed"):
         Journal("/robot").write({})
+
+
+# -- any plant, by one line ----------------------------------------------------------------------------
+
+
+ROBOT = """
+import time
+import numpy as np
+from pathlib import Path
+from crbo_ros.core.safe import Safe
+from crbo_ros.plants.base import Plant, ResetStopped
+class Robot(Plant):
+    rate, is_hardware, joint_names = 50.0, True, ("hip",)
+    def __init__(self, path):
+        self.path, self.x = Path(path), 0.0
+    def connect(self):
+        self.write("connected")
+    def write(self, word):
+        with self.path.open("a") as file:
+            file.write(word + "\\n")
+    def reset(self, rng):
+        self.write("resets")
+        self.x = 0.0
+        while not self.reset_ready():
+            if reason := self.reset_watch(np.zeros(1), np.zeros(1)):
+                raise ResetStopped(reason)
+            time.sleep(0.01)
+        return np.array([self.x])
+    def step(self, action):
+        time.sleep(0.02)
+        self.x += float(action[0])
+        return np.array([self.x])
+    def stop(self):
+        self.write("stopped")
+        return Safe(True, f"x = {self.x:g}")
+"""
+
+
+def test_a_third_partys_plant_is_hosted_by_one_line(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "robot.py").write_text(ROBOT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = [0]
+
+    def ready() -> bool:
+        asked[0] += 1
+        return asked[0] > 20
+
+    def words() -> list[str]:
+        return (tmp_path / "log").read_text().split()
+
+    def patient(*arguments: Any, **options: Any) -> PlantHost:
+        return PlantHost(*arguments, **{**options, "patience": 2.0, "limits": {}})
+
+    plant = HostedPlant("robot:Robot", {"path": str(tmp_path / "log")}, target=target, silence=20.0, make_host=patient)
+    with plant:
+        plant.reset_ready, plant.reset_watch = ready, lambda *_: None
+        assert plant.reset(np.random.default_rng(0)).tolist() == [0.0]
+        assert asked[0] > 20
+        assert plant.step(np.array([1.5])).tolist() == [1.5]
+        assert plant.stop() == Safe(True, "x = 1.5")
+        plant.reset_ready, plant.reset_watch = lambda: False, lambda *_: "operator" if words()[-1] == "resets" else None
+        with pytest.raises(ResetStopped, match="operator"):
+            plant.reset(np.random.default_rng(0))
+        assert words()[-1] == "stopped"
+        plant.reset_ready, plant.reset_watch = None, None
+        plant.reset(np.random.default_rng(0))
+        plant.step(np.array([1.0]))
+        count = words().count("stopped")
+        assert until(lambda: words().count("stopped") > count), "nobody commands it any more: its host stops it"
+        with pytest.raises(PlantFailed, match="no fresh command"):
+            plant.step(np.array([1.0]))

@@ -509,3 +509,11 @@ def test_a_jump_of_the_clock_begins_nothing_and_stops_what_runs(jump: float) -> 
     bench.run(0.2)
     assert bench.rig.progress.stage is Stage.ENDED
     assert bench.rig.begun == 1
+
+
+def test_real_things_wait_for_the_operators_first_consent() -> None:
+    bench = Bench(consent="task furuta moves the real plant qube_pal")
+    assert bench.run(3.0) is State.HELD
+    assert "waits for the operator's consent (clear): task furuta moves the real" in bench.loop.status.message
+    bench.loop.told(Command.CLEAR)
+    assert bench.run(0.2) is State.ASK

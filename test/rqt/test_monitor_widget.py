@@ -9,7 +9,7 @@ import pytest
 
 from crbo_ros.protocol.records import Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
@@ -120,6 +120,14 @@ def test_buttons_are_enabled_only_when_they_apply(widget: Any) -> None:
     assert on() == {"resume", "rearm"}
     feed(widget, Heartbeat(MONITOR, UID, True), *episodes(1), verdict(1, "waiting", 1.0))
     assert on() == {"stop", "resume", "approve", "reject"}
+
+
+def test_a_runner_at_fault_can_be_cleared(widget: Any, client: Client) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), RunnerStatus("/a", "running"))
+    assert not widget.buttons["clear"].isEnabled()
+    feed(widget, RunnerStatus("/b", "error", "no answer from the card"))
+    click(widget, "clear")
+    assert client.calls == [("clear", 0, "/b")]
 
 
 def test_a_click_on_a_disabled_button_does_nothing(widget: Any, client: Client) -> None:

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 STILL_VOLTAGE, STILL_SECONDS = 0.5, 0.3  # V, s: above this voltage for this long something must have moved
 LOOK, LOOKS = 0.12, 2  # s of the arm's movement that the voltage is read off; how often that is tried
 ZERO = 0.85  # V: what counts as 0 V, with the model's errors
+RANGE = 2.0  # rad: beyond, an arm that stands may be held by its cable against a voltage
 WATCHDOG = 0.1  # s, of the card's own
 
 
@@ -111,6 +112,8 @@ class QubeDevice:
             voltage = driving_voltage(angles, self.rate)
             moved = float(np.ptp(np.unwrap(angles[:, 0])))
             what = f"0 V written; the arm's movement ({moved:.3f} rad in {LOOK:g} s) tells of {voltage:+.2f} V"
+            if np.max(np.abs(angles[:, 0])) > RANGE:
+                return Safe(False, f"{what}, but it is beyond {RANGE:g} rad: its cable or a stop may hold it there")
             if abs(voltage) <= ZERO:
                 return Safe(True, what)
         return Safe(False, f"{what}, more than {ZERO:g} V: something still drives it")

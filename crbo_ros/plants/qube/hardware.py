@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from crbo_ros.plants.base import Plant, ResetStopped
 from crbo_ros.plants.hosted import PlantHost
 from crbo_ros.plants.qube.drivers import DRIVERS
 from crbo_ros.plants.qube.start import MODES, Start
+from crbo_ros.plants.realtime import LOOP, priority
 
 Array = NDArray[np.float64]
 log = logging.getLogger("crbo_ros.qube")
@@ -71,6 +73,7 @@ class QubeHardware(Plant):
         self.reset_timeout, self.silence, self.open_timeout = reset_timeout, silence, open_timeout
         self._make_host, self._clock = make_host, clock
         self._host: Any = None
+        self._hurried = 0  # the thread that runs an episode
         self._check_direction, self._attempt = True, 0  # of the start-up, kept from one reset to the next
 
     def connect(self) -> None:
@@ -86,6 +89,7 @@ class QubeHardware(Plant):
         )  # fmt: skip
         host.wait_ready(self.open_timeout)
         self._check_direction, self._host = True, host
+        log.info("connected; %s", host.make_safe())
         for note in host.notes:
             log.warning("%s", note)
 
@@ -101,8 +105,8 @@ class QubeHardware(Plant):
             attempt=self._attempt,
         )
         phase = ""
+        self._hurry(True)
         host.arm()
-        gc.disable()  # until the stop
         try:
             observation = host.command([0.0])
             while not (start.done and (self.reset_ready is None or self.reset_ready())):
@@ -125,7 +129,8 @@ class QubeHardware(Plant):
     def _connected(self) -> Any:
         if self._host is None:
             raise PlantError("the Qube is not connected; use it in a `with` block")
-        if not self._host.alive or self._host.lapsed:  # a person has looked since, or nobody would reset it
+        closed = self._host.lapsed and self.driver == "gym_brt"  # (see its `zero`)
+        if closed or not self._host.alive:  # a person has looked since, or nobody would reset it
             log.warning("a new host for the Qube: the arm must be at its centre and the pendulum hang at rest")
             self.close()
             self.connect()
@@ -143,16 +148,29 @@ class QubeHardware(Plant):
 
     def stop(self) -> Safe:
         """0 V, now, and what the arm tells of it."""
-        gc.enable()
+        self._hurry(False)
         safe: Safe = Safe(True, "not connected") if self._host is None else self._host.stop()
         return safe
+
+    def _hurry(self, now: bool) -> None:
+        """No garbage collection, and priority for this thread where the system permits, from a reset to its stop."""
+        if now:
+            gc.collect()
+            gc.disable()
+            self._hurried = threading.get_ident()
+            priority(LOOP)  # (the host has said whether that is permitted)
+        elif self._hurried:
+            gc.enable()
+            if self._hurried == threading.get_ident():
+                priority(0)
+                self._hurried = 0
 
     def cut(self) -> None:
         if self._host is not None:
             self._host.cut()
 
     def close(self) -> None:
-        gc.enable()
+        self._hurry(False)
         host, self._host = self._host, None
         if host is not None:
             host.dismiss()

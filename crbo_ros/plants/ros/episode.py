@@ -78,7 +78,7 @@ class RosReturn:
                 self._collecting = False
                 samples, problem = list(self._samples), self._problem
             if problem:
-                raise PlantError(problem)
+                raise PolicyFailed(problem)
             return config.value(samples)
         if config.service is not None:
             call = config.service
@@ -86,7 +86,7 @@ class RosReturn:
         try:
             return config.value([field_value(answer, config.field)])
         except InvalidInput as error:
-            raise PlantError(
+            raise PolicyFailed(
                 f"the answer of {config.service.name if config.service else 'the start'}: {error}"
             ) from None
 

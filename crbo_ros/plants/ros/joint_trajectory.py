@@ -223,7 +223,9 @@ class JointTrajectoryArm(Connection):
         except BaseException:
             self.stop()
             raise
-        self.stop()
+        self._moving, self._safe = False, Safe(False, "nobody has looked since it arrived")  # `stop` does
+        if self._host is not None:
+            self._host.disarm(self._safe)
         return path
 
     def _message(self, time_: Array, position: Array, velocity: Array) -> Any:

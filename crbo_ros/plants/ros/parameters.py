@@ -317,7 +317,7 @@ class Restore:
     """The host's job: end the episode, set these values, see that they are set. Tries until `patience` is up."""
 
     def __init__(
-        self, *, values: Values, calls: list[dict[str, Any]], say: Callable[[str], None], patience: float = 30.0
+        self, *, values: Values, calls: list[dict[str, Any]], say: Callable[[str], None], patience: float = 12.0
     ) -> None:
         self.values, self.say, self.patience = values, say, patience
         self.calls = [Call(**fields) for fields in calls]
@@ -334,8 +334,7 @@ class Restore:
 
     def make_safe(self, last: bool) -> Safe:
         """The stop is sent first and waited for last: values that come back do not wait for a node that hangs."""
-        patience = self.patience if last else RESTORING - 2.0
-        deadline, problems = time.monotonic() + patience, []
+        deadline, problems = time.monotonic() + self.patience, []
         sent = [
             (call, self.link.client(call.type, call.name).call_async(message_of(call, "Request")))
             for call in self.calls
