@@ -29,8 +29,8 @@ from crbo_ros.core.contract import (
     START_ROLLOUTS,
     THETA_0_FALLS,
     Contract,
+    Executed,
     Judgement,
-    Rollout,
     Terms,
 )
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess
@@ -491,7 +491,7 @@ class SafetyMonitor:
             self._unverified.add(known.episode_uid)
         self._episodes.append(known)
         worst_case = math.nan if known.worst_case is None else known.worst_case
-        self._contract.add(Rollout(known.x, known.value, known.violation, worst_case))
+        self._contract.add(Executed(known.x, known.value, known.violation, worst_case))
         self._beliefs = None
 
     @property
