@@ -8,12 +8,13 @@ until its end is heard, so that several at once cannot break the promise.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ class SafetyMonitor:
             self.experiment_uid = self.store.flag("experiment_uid")  # the one it guards; empty until asked about one
             self._check_identity()
             self.notes = self._stricter()  # what the operator should know about the start
+            self._keep_terms()
             self._pending = self.store.pending()  # runner -> proposal id of a novel rollout that is under way
             for known in self.store.returns():
                 self._book(known)
@@ -155,7 +157,13 @@ class SafetyMonitor:
             self.store.log_settings(changes, who, self._clock())
             for name, value in changes.items():
                 setattr(self, name, value)
+            self._keep_terms()
         return changes
+
+    def _keep_terms(self) -> None:
+        """For whoever recomputes the contract from the records. (Infinities are left out: they are the defaults.)"""
+        terms = {n: v for n, v in asdict(self.terms).items() if not (isinstance(v, float) and math.isinf(v))}
+        self.store.set_flag("terms", json.dumps(terms))
 
     # -- armed or not ------------------------------------------------------------------------------
 

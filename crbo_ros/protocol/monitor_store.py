@@ -51,8 +51,8 @@ class Change(NamedTuple):
 class MonitorStore:
     """Written before it is acted upon."""
 
-    def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
+    def __init__(self, path: Path, owner: bool = True) -> None:
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner)
 
     def returns(self) -> list[KnownReturn]:
         """In the order in which they were recorded."""
