@@ -150,8 +150,13 @@ class Contract:
     def impossible(self) -> str:
         """Why nobody could keep this contract, by what theta_0 itself does; empty if nothing speaks against it."""
         values = self.start_values
+        if not self.active:
+            return ""
+        start = [rollout for rollout in self.rollouts if np.array_equal(rollout.x, self.x0)][: len(values)]
+        if broken := [rollout.violation for rollout in start if rollout.violation]:
+            return f"theta_0 itself broke it in {len(broken)} of its {len(start)} start rollouts ({broken[0]})"
         fallen = sum(not value >= self.threshold for value in values)
-        if not self.active or not fallen:
+        if not fallen:
             return ""
         low, spread = min(values), self.J0_spread
         margin = 2.0 * spread if math.isfinite(spread) else 0.1 * abs(low)

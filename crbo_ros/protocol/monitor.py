@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.bound import Beliefs, Coverage, believe
+from crbo_ros.core.bound import Beliefs, Coverage, believe, signal_bound
 from crbo_ros.core.contract import (
     ACCOUNT,
     BOUND,
@@ -38,6 +38,7 @@ from crbo_ros.core.gaussian_process import COARSE, GaussianProcess
 from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import kernel
 from crbo_ros.core.problem import Problem, differences
+from crbo_ros.core.space import Vector
 from crbo_ros.core.trial import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.database import Database
@@ -100,6 +101,7 @@ class SafetyMonitor:
         self._beliefs: Beliefs | None = None  # None: data came since
         self._believed = (-math.inf, math.nan)  # threshold and J0 for which they were made
         self._episodes: list[KnownReturn] = []  # the contract's rollouts
+        self._signals: dict[str, tuple[float, float]] = {}  # name -> worst case for the last proposal, limit
         self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
@@ -227,6 +229,16 @@ class SafetyMonitor:
             self._beliefs, self._believed = believe(self._process, X, y), key
         return self._beliefs
 
+    def _signal_bounds(self, x: Vector) -> dict[str, tuple[float, float]]:
+        """The worst case of each safety signal at x, for information: the account counts what came of them."""
+        found = {}
+        for name in {name: None for episode in self._episodes for name in episode.signals}:
+            known = [episode for episode in self._episodes if name in episode.signals]
+            X, values = np.array([e.x for e in known]), np.array([e.signals[name][0] for e in known])
+            limit = known[-1].signals[name][1]
+            found[name] = (signal_bound(x, X, values, limit), limit)
+        return found
+
     def charged(self, proposal_id: int = -1) -> int:
         """Novel rollouts under way besides this one."""
         return sum(id != proposal_id for id in self._pending.values())
@@ -265,6 +277,8 @@ class SafetyMonitor:
                 account.balance - pending if contract.active else math.nan, account.loan, account.rate, proven, mean,
                 contract.lipschitz, contract.lipschitz_shown, contract.coverage.coverage,
                 float(np.median(finite) / max(float(np.std(y)), 1e-300)) if finite else math.nan,
+                signal_names=tuple(self._signals), signal_bounds=tuple(bound for bound, _ in self._signals.values()),
+                signal_limits=tuple(limit for _, limit in self._signals.values()),
                 reported=tuple(e.proposal_id for e in self._episodes if e.violation.startswith(REPORTED)),
                 stamp=self._clock(),
             )  # fmt: skip
@@ -313,6 +327,7 @@ class SafetyMonitor:
                 theta = self.space.check(theta)
                 self._settle(runner, proposal_id)
                 judgement = self.contract.judge(self.space.to_unit(theta), self.beliefs(), self.charged(proposal_id))
+                self._signals = self._signal_bounds(self.space.to_unit(theta))
                 if theta_hash(theta) != hash:
                     raise InvalidInput("theta_hash: not the hash of theta")
                 status, rule, reason = self._decide(experiment_uid, proposal_id, hash, judgement, returns)
@@ -449,6 +464,8 @@ class SafetyMonitor:
                 if episode.experiment_uid == self.experiment_uid:
                     self._settle_end(episode)
                 return False
+            if not len(episode.signal_names) == len(episode.signal_values) == len(episode.signal_limits):
+                raise InvalidInput("signal_names: not as many as signal_values and signal_limits")
             if episode.counts and not abs(episode.value) <= LARGEST:
                 raise InvalidInput(f"value: {episode.value} is no return to judge others by")
             self._check_problem(episode.problem)
