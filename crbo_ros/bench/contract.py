@@ -28,12 +28,15 @@ from crbo_ros.bench.in_process import run_in_process
 from crbo_ros.bench.problems import TASKS, synthetic_function
 from crbo_ros.bench.sweep import machine, write_atomically
 from crbo_ros.bench.tables import markdown, number
+from crbo_ros.core.account import RiskAccount
+from crbo_ros.core.contract import RISK
 from crbo_ros.core.method import Method
 from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import Exhausted
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task
 from crbo_ros.tasks.base import Outcome, Task, Watch
+from crbo_ros.view.colors import BEST, BOUND, GAMMA, OUTCOME_COLORS
 
 SEED = 7000  # of repeat 0; the forms were chosen on seeds from 9000 on
 HIGH = 0.95  # a careless gamma
@@ -229,7 +232,58 @@ Command: `crbo {" ".join(sys.argv[1:])}`. {len(records)} runs, seeds {min(seeds)
 {facts["cores"]} cores, load average while running {min(loads):.1f} to {max(loads):.1f}; {facts["date"]} UTC.
 """
     write_atomically(out / "summary.md", text)
+    draw(records, out / "contract.svg")
     return text
+
+
+def draw(records: list[dict[str, Any]], path: Path, example: str = "pendulum") -> None:
+    """Violations of each task with and without at the careless gamma; and one run of `example`, rollout by rollout."""
+    from matplotlib.figure import Figure
+
+    chosen = [r for r in records if r["case"]["gamma"] == HIGH and r["case"]["method"] == "crbo"]
+    kept = {
+        (r["case"]["task"], r["case"]["seed"]): r for r in chosen if r["case"]["contract"] and r["case"]["risk"] == RISK
+    }
+    free = {(r["case"]["task"], r["case"]["seed"]): r for r in chosen if not r["case"]["contract"]}
+    tasks = list(dict.fromkeys(task for task, _ in kept))
+    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for offset, runs, color, label in ((-0.2, free, BOUND, "without"), (0.2, kept, BEST, "with the contract")):
+        for i, task in enumerate(tasks):
+            fallen = [
+                int(np.sum(values_of(r) < kept[key]["contract"]["threshold"]))
+                for key, r in runs.items()
+                if key[0] == task and key in kept
+            ]
+            left.bar(i + offset, np.mean(fallen or [0]), 0.36, color=color, label=None if i else label)
+            left.scatter([i + offset] * len(fallen), fallen, color="#222222", s=8, zorder=3)
+    left.axhline(math.ceil(RISK * 100), color=OUTCOME_COLORS["vetoed"], linestyle="--", label="the budget: 5 of 100")
+    left.set_yscale("symlog", linthresh=5)
+    left.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
+    left.set(ylabel="violations in 100 rollouts", title=f"gamma {HIGH}, risk 5 %")
+    left.legend(fontsize=8)
+    keys = [key for key in kept if key[0] == example and key in free]
+    if keys:
+        draw_run(right, kept[keys[0]], free[keys[0]])
+        right.set_title(f"one run of {example}")
+    figure.savefig(path)
+
+
+def draw_run(axes: Any, kept: dict[str, Any], free: dict[str, Any]) -> None:
+    """Violations so far with and without, what was allowed, and the balance."""
+    threshold, account = kept["contract"]["threshold"], RiskAccount(kept["case"]["risk"], kept["episodes"])
+    lines: list[tuple[float, float, float]] = []
+    for row in kept["rows"]:
+        if row["value"] is not None:
+            account.book(row["value"] < threshold, row["novel"])
+            lines.append((account.violations, account.allowance, account.balance))
+    fallen, allowed, balance = np.array(lines).T
+    axes.step(range(1, 1 + len(values_of(free))), np.cumsum(values_of(free) < threshold), color=BOUND, label="without")
+    axes.step(range(1, 1 + len(fallen)), fallen, color=BEST, label="with the contract")
+    axes.plot(range(1, 1 + len(fallen)), allowed, "--", color=OUTCOME_COLORS["vetoed"], label="allowed so far, f(n)")
+    axes.plot(range(1, 1 + len(fallen)), balance, color=GAMMA, linewidth=1.0, label="the account, A")
+    axes.set(xlabel="rollout", ylabel="violations so far", ylim=(-1.0, 12.0))
+    axes.legend(fontsize=8)
 
 
 # -- the command ------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from crbo_ros.protocol.spool import Spool
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_method
 from crbo_ros.tasks.base import Task
+from crbo_ros.tasks.signals import watched_rollout
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,13 @@ class DirectRig:
         self._offer, self._progress = offer, Progress(Stage.PREPARED)
 
     def begin(self, permit: Permit) -> None:
-        outcome = self.task.rollout(self._offer.theta, np.random.default_rng([self.seed, self._offer.id, 0x0E91]))
-        ran = Ran(outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration)
+        rng = np.random.default_rng([self.seed, self._offer.id, 0x0E91])
+        outcome = watched_rollout(self.task, self._offer.theta, rng)
+        ran = Ran(
+            outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration, violation=outcome.violation,
+            signal_names=tuple(outcome.signals), signal_values=tuple(outcome.signals.values()),
+            signal_limits=tuple(outcome.limits.values()),
+        )  # fmt: skip
         self._progress = Progress(Stage.ENDED, ran)
 
     def look(self) -> Progress:

@@ -40,7 +40,7 @@ from crbo_ros.protocol import best_file
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task, task_problem
-from crbo_ros.ros.parameters import missing_threshold
+from crbo_ros.ros.parameters import threshold_drop
 from crbo_ros.signals import Signals
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
@@ -81,12 +81,11 @@ def run(args: argparse.Namespace) -> int:
 def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
     """Before anything is started: what will move, and within which limits. InvalidInput where a limit is missing."""
     monitor = configured.get("safety_monitor", {})
-    if reason := missing_threshold(problem, monitor):
-        raise InvalidInput(reason)
-    j_min, drop = float(monitor.get("j_min", -math.inf)), float(monitor.get("j_min_drop", math.inf))
+    j_min = float(monitor.get("j_min", -math.inf))
+    drop = threshold_drop(float(monitor.get("j_min_drop", -1.0)), j_min, problem.j_min_drop, True)
     limits = [f"j_min {j_min:g}"] * (j_min > -math.inf) + [f"{100 * drop:g} % of |J0| below J0"] * (drop < math.inf)
     print(f"hardware   task {problem.task}, plant {problem.plant}: THIS MOVES SOMETHING REAL. A hand at the switch.")
-    print(f"threshold  {' or '.join(limits) or 'none, as you said (no_threshold)'}; options {dict(problem.options)}")
+    print(f"threshold  {' or '.join(limits) or 'none, as you said'}; options {dict(problem.options)}")
     if not configured.get("episode_runner", {}).get("yes_move"):
         print(
             "consent    waits for yours: Clear in ./crbo gui, or the runner's clear service; or begin with --yes-move"

@@ -23,7 +23,7 @@ LOWEST = 0.3  # share of gamma that is left when the account is empty
 UNLIMITED = 100  # without a budget the loan is that of so many rollouts
 
 
-class Account:
+class RiskAccount:
     """Counts. `budget` is N; 0: none."""
 
     def __init__(self, risk: float, budget: int = 0) -> None:

@@ -163,6 +163,7 @@ def believe(surrogate: Surrogate, X: Array, y: Array) -> Beliefs:
 
 
 RATE = 0.6  # step of the logarithm of a calibrated L
+SIGNAL_RATE = 0.05  # share of a safety signal's worst cases that may be exceeded
 RANGE = 50.0  # a calibrated L stays within this factor of where it began
 
 
@@ -172,6 +173,19 @@ def cones(points: Array, X: Array, mean: Array, lipschitz: float) -> tuple[Array
     values = mean[None, :] - lipschitz * distances
     rows, all = np.argmax(values, axis=1), np.arange(len(points))
     return values[all, rows], rows, distances[all, rows]
+
+
+def signal_bound(x: Array, X: Array, values: Array, limit: float) -> float:
+    """The worst case of a safety signal at x (d,): min_i [s_i + L |x - x_i|], L calibrated by values (n,) of X."""
+    calibrated = Calibrated(SIGNAL_RATE)
+    for i in range(1, len(values)):
+        distances = np.sqrt(squared_distances(X[i : i + 1], X[:i])[0])
+        if distances.min() > 0.0:
+            calibrated.begin(max(limit - values[0], 1e-3 * limit) / distances[0])
+            calibrated.learn(bool(values[i] > np.min(values[:i] + calibrated.value * distances)))
+    distances = np.sqrt(squared_distances(x[None], X)[0])
+    first = max(limit - values[0], 1e-3 * limit) / max(distances[0], 1e-12)
+    return float(np.min(values + calibrated.or_first(first) * distances))
 
 
 class Calibrated:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.core.account import Account
+from crbo_ros.core.account import RiskAccount
 from crbo_ros.core.bound import Beliefs, Calibrated, Coverage, cones
 from crbo_ros.core.kernels import Array
 
@@ -51,7 +51,7 @@ class Terms:
     lipschitz: float | None = None  # the user's own L, return per unit of the unit box: a floor
 
 
-class Rollout(NamedTuple):
+class Executed(NamedTuple):
     """An executed episode."""
 
     x: Array  # (d,) in the unit box
@@ -80,12 +80,12 @@ class Contract:
 
     def __init__(self, terms: Terms, x0: Array) -> None:
         self.terms, self.x0 = terms, x0
-        self.rollouts: list[Rollout] = []
+        self.rollouts: list[Executed] = []
         self._dirty = True
 
     # -- records -----------------------------------------------------------------------------------
 
-    def add(self, rollout: Rollout) -> None:
+    def add(self, rollout: Executed) -> None:
         self.rollouts.append(rollout)
         self._dirty = True
 
@@ -150,8 +150,13 @@ class Contract:
     def impossible(self) -> str:
         """Why nobody could keep this contract, by what theta_0 itself does; empty if nothing speaks against it."""
         values = self.start_values
+        if not self.active:
+            return ""
+        start = [rollout for rollout in self.rollouts if np.array_equal(rollout.x, self.x0)][: len(values)]
+        if broken := [rollout.violation for rollout in start if rollout.violation]:
+            return f"theta_0 itself broke it in {len(broken)} of its {len(start)} start rollouts ({broken[0]})"
         fallen = sum(not value >= self.threshold for value in values)
-        if not self.active or not fallen:
+        if not fallen:
             return ""
         low, spread = min(values), self.J0_spread
         margin = 2.0 * spread if math.isfinite(spread) else 0.1 * abs(low)
@@ -171,7 +176,7 @@ class Contract:
     def _count(self) -> None:
         """Everything anew from the records."""
         terms, threshold, J0 = self.terms, self.threshold, self.J0
-        self._account = Account(terms.risk, terms.budget)
+        self._account = RiskAccount(terms.risk, terms.budget)
         self._intact: dict[bytes, bool] = {}  # policies that ran: whether they never fell
         self._gate = Calibrated(terms.risk, terms.lipschitz)
         self._shown = Calibrated(TARGET)
@@ -200,7 +205,7 @@ class Contract:
         return self
 
     @property
-    def account(self) -> Account:
+    def account(self) -> RiskAccount:
         return self._books()._account
 
     @property

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core import snapshot
 from crbo_ros.core.bound import Beliefs, Coverage, LipschitzBound, least_scale
-from crbo_ros.core.contract import EMPTY, Contract, Rollout, Terms
+from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Surrogate, fit_returns
 from crbo_ros.core.gp_method import GPMethod
 from crbo_ros.core.hyperparameters import make_hyperparameters
@@ -34,7 +34,7 @@ from crbo_ros.core.initial_design import directions, on_sphere, size
 from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import Search, propose, sideways
-from crbo_ros.core.settings import RECIPES, Recipe, check_gamma, make_settings, make_terms
+from crbo_ros.core.settings import RECIPES, TERMS, Recipe, check_gamma, make_settings, make_terms
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput
@@ -107,7 +107,7 @@ class CRBO(GPMethod):
             "preset": self.settings.preset,
             "gamma": self.gamma,
             "gamma_effective": self.gamma_effective,
-            **{name: getattr(self.terms, name) for name in ("j_min", "j_min_drop", "risk", "budget")},
+            **{name: getattr(self.terms, name) for name in TERMS},
             "account": contract.account.balance if contract.active else math.nan,
             "r0": r0(self.kernel, self.lengthscale, self.gamma_effective),
             "lengthscale": self.lengthscale,
@@ -147,7 +147,7 @@ class CRBO(GPMethod):
         for id in [*self._completed, *failed]:
             trial = self.trials[id]
             x = self.space.to_unit(trial.proposal.theta)
-            contract.add(Rollout(x, trial.value, trial.violation, trial.proposal.worst_case))
+            contract.add(Executed(x, trial.value, trial.violation, trial.proposal.worst_case))
         return contract
 
     def state(self) -> dict[str, Any]:
@@ -251,8 +251,11 @@ class CRBO(GPMethod):
 
     def _within_contract(self, x: Array, kind: str, reason: str) -> tuple[Array, str, str]:
         """(x, kind, reason): as they are, or steered to what the contract permits."""
-        if self.beliefs is None:
-            return x, kind, reason
+        if self.beliefs is None:  # no contract of its own, but a monitor may have one
+            best = self.best() if self._told_empty else None
+            return (
+                (x, kind, reason) if best is None else (self.space.to_unit(best.theta), "proven", f"{EMPTY}: told so")
+            )
         closer, why = self.contract.steer(x, self.beliefs, len(self.pending), novelty=not self._told_empty)
         if not why:
             return x, kind, reason

@@ -56,7 +56,7 @@ class Method(ABC):
         self._log.append(["ask"])
         return proposal
 
-    def tell(self, id: int, value: float, violation: str = "") -> None:
+    def tell(self, id: int, value: float) -> None:
         """The return of proposal `id`, also a late one of an expired proposal. Refused (InvalidInput, nothing changed)
         unless it is finite and the first."""
         trial = self._pending_trial(id, late=True)
@@ -68,23 +68,20 @@ class Method(ABC):
             raise InvalidInput(f"value: the return of proposal {id} is {number}; it must be finite")
         if abs(number) > LARGEST:
             raise InvalidInput(f"value: the return of proposal {id} is {number:g}; at most {LARGEST:g} is accepted")
-        trial.value, trial.violation = number, violation
+        trial.value = number
         self._end(id, TrialStatus.COMPLETED, "")
-        self._log.append(["tell", int(id), number, violation] if violation else ["tell", int(id), number])
+        self._log.append(["tell", int(id), number])
 
     def veto(self, id: int, reason: str = "") -> None:
         """Proposal `id` was refused before it ran."""
         self._close(id, TrialStatus.VETOED, reason)
 
-    def fail(self, id: int, reason: str = "", violation: str = "") -> None:
-        """Proposal `id` gave no usable return; a violation where that was the policy's fault."""
-        self._pending_trial(id).violation = violation
+    def fail(self, id: int, reason: str = "") -> None:
+        """Proposal `id` gave no usable return."""
         self._close(id, TrialStatus.FAILED, reason)
-        if violation:
-            self._log[-1].append(violation)
 
     def mark(self, id: int, violation: str) -> None:
-        """Somebody says of the ended proposal `id` that it broke the contract."""
+        """Proposal `id` breaks the contract whatever its return is: by a signal, a failure, or a person's word."""
         if not 0 <= id < len(self.trials):
             raise InvalidInput(f"id: no proposal has the id {id!r}")
         self.trials[id].violation = violation

@@ -107,8 +107,8 @@ def make_terms(options: dict[str, Any], terms: Terms | None = None) -> Terms:
         check_number("j_min", found.j_min)
     elif math.isnan(found.j_min):
         raise InvalidInput("j_min: is NaN")
-    if not found.j_min_drop > 0.0:
-        raise InvalidInput(f"j_min_drop: {found.j_min_drop!r} must be a number above 0 (inf: no threshold)")
+    if not found.j_min_drop >= 0.0:
+        raise InvalidInput(f"j_min_drop: {found.j_min_drop!r} must be a number, not negative (inf: no threshold)")
     if not 0.0 <= found.risk <= 1.0:
         raise InvalidInput(f"risk: {found.risk!r} must be a number from 0 to 1")
     for name in ("budget", "start_rollouts"):

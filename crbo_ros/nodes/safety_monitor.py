@@ -1,4 +1,4 @@
-"""The safety monitor: independent of the optimizer, refuses rollouts whose worst case is too low, and can stop one."""
+"""The safety monitor: independent of the optimizer, keeps the contract, and can stop a rollout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from rclpy.parameter import Parameter
@@ -18,7 +19,7 @@ from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
 from crbo_ros.protocol.monitor import STRICTER, SafetyMonitor
 from crbo_ros.protocol.ports import PLANTS, UNKNOWN
-from crbo_ros.protocol.records import WAITING, Episode, Verdict
+from crbo_ros.protocol.records import WAITING, ContractState, Episode, Verdict
 from crbo_ros.protocol.stops import CONFIRMED_WITHIN, Seen, Stops
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
@@ -28,7 +29,8 @@ MISSING = 1.0  # s for which returns may be on their way; then the optimizer is 
 AGAIN = 10.0  # s after which it is asked again
 HEARTBEAT_RATE = 10.0  # Hz
 PLANT_WORDS = {number: word for word, number in PLANTS.items()}
-COVERAGE_WARNING = 0.9  # of the past bounds held; fewer are worth a warning
+COVERAGE_WARNING = 0.9  # of the past bounds held; fewer are worth a warning,
+ENOUGH = 20  # if there were so many
 
 
 class SafetyMonitorNode(base.ManagedNode):
@@ -42,6 +44,7 @@ class SafetyMonitorNode(base.ManagedNode):
         self._sequence = 0
         self._beating = threading.Lock()
         self._warned, self._hint = False, ""
+        self._told: ContractState | None = None  # the contract as it was published last
         self._key = os.environ.get("CRBO_KEY", "")  # the launcher gives it to monitor and runners
         self._last_answer: tuple[int, str, str] | None = None
         self._missing_since, self._asked = 0.0, 0.0  # on the monotonic clock; 0: nothing is missing
@@ -49,12 +52,14 @@ class SafetyMonitorNode(base.ManagedNode):
         self._fitting, urgent = self.make_worker("fitting"), self.make_worker("operator")
         defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._fitting)
         defer(self.create_service(srv.ReviewProposal, "review_proposal", self._review), urgent)
+        defer(self.create_service(srv.ReportViolation, "report_violation", self._report), self._fitting)
         defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold)
         defer(self.create_service(Trigger, "rearm", self._rearm), urgent, at_once=self._count_holds)
         for name in ("set_parameters", "set_parameters_atomically"):
             defer(self.own_service(name), urgent)
         self._history = self.create_client(srv.GetEpisodes, "get_episodes")
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
+        self._contract = self.create_publisher(msg.SafetyContract, "safety_contract", qos.LATCHED)
         self._heartbeat = self.create_publisher(msg.SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self._stops = Stops()
@@ -62,14 +67,15 @@ class SafetyMonitorNode(base.ManagedNode):
         self.steady_timer(1.0 / HEARTBEAT_RATE, self._beat)
 
     def open(self) -> None:
-        wanted = {name: self.value(name) for name in ("j_min", "j_min_drop", "no_threshold")}
-        if reason := parameters.missing_threshold(self.problem(), wanted):
-            raise InvalidInput(reason)
+        problem = self.problem()
         monitor = SafetyMonitor(
-            self.problem(),
+            problem,
             self.folder() / "monitor.sqlite",
             j_min=self.value("j_min"),
-            j_min_drop=self.value("j_min_drop"),
+            j_min_drop=self._drop(self.value("j_min_drop"), self.value("j_min")),
+            risk=self.value("risk"),
+            budget=parameters.budget(self.value("episodes"), problem.episodes),
+            start_rollouts=self.value("start_rollouts"),
             lipschitz=self.value("lipschitz") or None,
             require_operator=self.value("require_operator"),
             key=self._key,
@@ -82,15 +88,23 @@ class SafetyMonitorNode(base.ManagedNode):
         held = f", HELD: {monitor.stopped} (call rearm)" if monitor.stopped else ""
         self.get_logger().info(f"knows {monitor.n} returns{held}")
         self._say_threshold(monitor.j_min, monitor.j_min_drop)
+        self._told = None
+        self._publish_contract(monitor)
+
+    def _drop(self, value: float, j_min: float) -> float:
+        problem = self.problem()
+        return parameters.threshold_drop(value, j_min, problem.j_min_drop, problem.hardware)
 
     def _say_threshold(self, j_min: float, drop: float) -> None:
         """A threshold that is off by mistake must not go unnoticed."""
         effective = [f"{j_min:g}"] if j_min > -math.inf else []
         effective += [f"{100 * drop:g} % of |J0| below J0"] if drop < math.inf else []
         if effective:
-            self.get_logger().info(f"threshold: {', or, if that is higher, '.join(effective)}")
+            self.get_logger().info(
+                f"threshold: {', or, if that is higher, '.join(effective)}; risk {self.value('risk'):g}"
+            )
         else:
-            self.get_logger().warning("no threshold is effective (j_min, j_min_drop): no worst case is too low")
+            self.get_logger().warning("no threshold is effective (j_min, j_min_drop): everything is permitted")
 
     def close(self) -> None:
         if self.monitor is not None:
@@ -98,9 +112,16 @@ class SafetyMonitorNode(base.ManagedNode):
             monitor.close()
 
     def apply(self, changes: dict[str, Any]) -> None:
+        monitor = self.monitor
+        if monitor is None:
+            return
+        if "episodes" in changes:
+            monitor.budget = parameters.budget(changes["episodes"], self.problem().episodes)
         changes = {name: value for name, value in changes.items() if name in STRICTER}
-        if self.monitor is not None and changes:
-            for name, value in self.monitor.configure(OPERATOR, **changes).items():
+        if "j_min_drop" in changes:
+            changes["j_min_drop"] = self._drop(changes["j_min_drop"], changes.get("j_min", monitor.j_min))
+        if changes:
+            for name, value in monitor.configure(OPERATOR, **changes).items():
                 self.get_logger().warning(f"{name} is {value} from now on, also after a restart if that is stricter")
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
@@ -116,9 +137,17 @@ class SafetyMonitorNode(base.ManagedNode):
             "threshold": monitor.threshold,
             "coverage": monitor.score.coverage,
         }
+        told = self._told
+        if told is not None:
+            names = "executed violations novel_violations allowed pending account needed risk budget proven_id slack"
+            values |= {name: getattr(told, name) for name in names.split()}
         if monitor.stopped:
             return base.ERROR, f"held: {monitor.stopped}", values
-        if monitor.score.coverage < COVERAGE_WARNING:
+        if told is not None and told.state == "refused":
+            return base.ERROR, f"the contract is refused: {told.reason}", values
+        if told is not None and told.state == "empty":
+            return base.WARN, told.reason, values
+        if monitor.score.count >= ENOUGH and monitor.score.coverage < COVERAGE_WARNING:
             return base.WARN, f"only {monitor.score.coverage:.0%} of the past bounds held", values
         if self._hint:
             return base.WARN, self._hint, values
@@ -164,6 +193,8 @@ class SafetyMonitorNode(base.ManagedNode):
         hint = monitor.hint() if monitor is not None else ""
         if hint and not self._hint:
             self.get_logger().warning(hint)
+        if monitor is not None and self.active and verdict.status != WAITING:
+            self._publish_contract(monitor)
         self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's fitting
         return response
 
@@ -187,6 +218,26 @@ class SafetyMonitorNode(base.ManagedNode):
         except StoreError as error:  # a decision that cannot be written down was not made
             response.reason = str(error)
         return response
+
+    def _report(self, request: Any, response: Any) -> Any:
+        monitor = self.monitor
+        if monitor is None:
+            response.reason = "the safety monitor is not configured"
+            return response
+        try:
+            response.accepted, response.reason = monitor.report_violation(request.proposal_id, request.comment)
+        except StoreError as error:  # what cannot be written down does not count
+            response.reason = str(error)
+        self.get_logger().warning(f"violation reported ({request.comment}): {response.reason}")
+        self._publish_contract(monitor)
+        return response
+
+    def _publish_contract(self, monitor: SafetyMonitor) -> None:
+        """The contract at a glance, when something changed."""
+        summary = monitor.summary()
+        if self._told is None or replace(summary, stamp=self._told.stamp) != self._told:
+            self._told = summary
+            self._contract.publish(convert.to_message(summary))
 
     def _hold(self, request: Any) -> SafetyMonitor | None:
         """Stop, as soon as the call arrives; _stop writes it down."""
@@ -252,6 +303,7 @@ class SafetyMonitorNode(base.ManagedNode):
         monitor = self.monitor
         if monitor is not None and self.active and self._fitting.idle:
             monitor.fit()
+            self._publish_contract(monitor)
 
     def _record(self, message: msg.EpisodeReturn, verified: bool = True) -> None:
         monitor = self.monitor
@@ -262,7 +314,7 @@ class SafetyMonitorNode(base.ManagedNode):
         except (InvalidInput, StoreError) as error:
             self.get_logger().warning(f"return of proposal {message.proposal_id} not recorded: {error}")
             return
-        low = monitor.score.coverage < COVERAGE_WARNING
+        low = monitor.score.count >= ENOUGH and monitor.score.coverage < COVERAGE_WARNING
         if low and not self._warned:
             self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
         self._warned = low

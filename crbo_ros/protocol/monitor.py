@@ -8,19 +8,20 @@ until its end is heard, so that several at once cannot break the promise.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.bound import Beliefs, Coverage, believe
+from crbo_ros.core.bound import Beliefs, Coverage, believe, signal_bound
 from crbo_ros.core.contract import (
     ACCOUNT,
     BOUND,
@@ -29,14 +30,15 @@ from crbo_ros.core.contract import (
     START_ROLLOUTS,
     THETA_0_FALLS,
     Contract,
+    Executed,
     Judgement,
-    Rollout,
     Terms,
 )
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess
 from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import kernel
 from crbo_ros.core.problem import Problem, differences
+from crbo_ros.core.space import Vector
 from crbo_ros.core.trial import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.database import Database
@@ -99,6 +101,7 @@ class SafetyMonitor:
         self._beliefs: Beliefs | None = None  # None: data came since
         self._believed = (-math.inf, math.nan)  # threshold and J0 for which they were made
         self._episodes: list[KnownReturn] = []  # the contract's rollouts
+        self._signals: dict[str, tuple[float, float]] = {}  # name -> worst case for the last proposal, limit
         self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
@@ -110,6 +113,7 @@ class SafetyMonitor:
             self.experiment_uid = self.store.flag("experiment_uid")  # the one it guards; empty until asked about one
             self._check_identity()
             self.notes = self._stricter()  # what the operator should know about the start
+            self._keep_terms()
             self._pending = self.store.pending()  # runner -> proposal id of a novel rollout that is under way
             for known in self.store.returns():
                 self._book(known)
@@ -155,7 +159,13 @@ class SafetyMonitor:
             self.store.log_settings(changes, who, self._clock())
             for name, value in changes.items():
                 setattr(self, name, value)
+            self._keep_terms()
         return changes
+
+    def _keep_terms(self) -> None:
+        """For whoever recomputes the contract from the records. (Infinities are left out: they are the defaults.)"""
+        terms = {n: v for n, v in asdict(self.terms).items() if not (isinstance(v, float) and math.isinf(v))}
+        self.store.set_flag("terms", json.dumps(terms))
 
     # -- armed or not ------------------------------------------------------------------------------
 
@@ -219,6 +229,16 @@ class SafetyMonitor:
             self._beliefs, self._believed = believe(self._process, X, y), key
         return self._beliefs
 
+    def _signal_bounds(self, x: Vector) -> dict[str, tuple[float, float]]:
+        """The worst case of each safety signal at x, for information: the account counts what came of them."""
+        found = {}
+        for name in {name: None for episode in self._episodes for name in episode.signals}:
+            known = [episode for episode in self._episodes if name in episode.signals]
+            X, values = np.array([e.x for e in known]), np.array([e.signals[name][0] for e in known])
+            limit = known[-1].signals[name][1]
+            found[name] = (signal_bound(x, X, values, limit), limit)
+        return found
+
     def charged(self, proposal_id: int = -1) -> int:
         """Novel rollouts under way besides this one."""
         return sum(id != proposal_id for id in self._pending.values())
@@ -257,6 +277,8 @@ class SafetyMonitor:
                 account.balance - pending if contract.active else math.nan, account.loan, account.rate, proven, mean,
                 contract.lipschitz, contract.lipschitz_shown, contract.coverage.coverage,
                 float(np.median(finite) / max(float(np.std(y)), 1e-300)) if finite else math.nan,
+                signal_names=tuple(self._signals), signal_bounds=tuple(bound for bound, _ in self._signals.values()),
+                signal_limits=tuple(limit for _, limit in self._signals.values()),
                 reported=tuple(e.proposal_id for e in self._episodes if e.violation.startswith(REPORTED)),
                 stamp=self._clock(),
             )  # fmt: skip
@@ -305,6 +327,7 @@ class SafetyMonitor:
                 theta = self.space.check(theta)
                 self._settle(runner, proposal_id)
                 judgement = self.contract.judge(self.space.to_unit(theta), self.beliefs(), self.charged(proposal_id))
+                self._signals = self._signal_bounds(self.space.to_unit(theta))
                 if theta_hash(theta) != hash:
                     raise InvalidInput("theta_hash: not the hash of theta")
                 status, rule, reason = self._decide(experiment_uid, proposal_id, hash, judgement, returns)
@@ -441,6 +464,8 @@ class SafetyMonitor:
                 if episode.experiment_uid == self.experiment_uid:
                     self._settle_end(episode)
                 return False
+            if not len(episode.signal_names) == len(episode.signal_values) == len(episode.signal_limits):
+                raise InvalidInput("signal_names: not as many as signal_values and signal_limits")
             if episode.counts and not abs(episode.value) <= LARGEST:
                 raise InvalidInput(f"value: {episode.value} is no return to judge others by")
             self._check_problem(episode.problem)
@@ -491,7 +516,7 @@ class SafetyMonitor:
             self._unverified.add(known.episode_uid)
         self._episodes.append(known)
         worst_case = math.nan if known.worst_case is None else known.worst_case
-        self._contract.add(Rollout(known.x, known.value, known.violation, worst_case))
+        self._contract.add(Executed(known.x, known.value, known.violation, worst_case))
         self._beliefs = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
-    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL DEFAULT '');
+    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL DEFAULT '',
+    signals TEXT NOT NULL DEFAULT '{}');
 CREATE TABLE pending (runner TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL);
 CREATE TABLE approvals (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, theta_hash TEXT NOT NULL, runner TEXT NOT NULL,
@@ -37,6 +39,7 @@ class KnownReturn(NamedTuple):
     worst_case: float | None
     unverified: bool  # from the optimizer's store, not from the runner
     violation: str  # why it is a violation whatever the return was; empty if it is none
+    signals: Mapping[str, Sequence[float]]  # name -> (largest value, limit)
 
 
 class Change(NamedTuple):
@@ -51,31 +54,35 @@ class Change(NamedTuple):
 class MonitorStore:
     """Written before it is acted upon."""
 
-    def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
+    def __init__(self, path: Path, owner: bool = True) -> None:
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner)
 
     def returns(self) -> list[KnownReturn]:
         """In the order in which they were recorded."""
         rows = self.database.query(
-            "SELECT r.episode_uid, r.proposal_id, r.x, r.value, a.worst_case, r.unverified, r.violation "
-            "FROM returns r "
+            "SELECT r.episode_uid, r.proposal_id, r.x, r.value, a.worst_case, r.unverified, r.violation, "
+            "r.signals FROM returns r "
             "LEFT JOIN approvals a ON a.verdict_id = r.verdict_id ORDER BY r.rowid"
         )
-        return [KnownReturn(a, b, from_blob(x), nan(c), d, bool(e), f) for a, b, x, c, d, e, f in rows]
+        return [
+            KnownReturn(a, b, from_blob(x), nan(c), d, bool(e), f, json.loads(g)) for a, b, x, c, d, e, f, g in rows
+        ]
 
     def add_return(self, episode: Episode, x: Vector, unverified: bool) -> KnownReturn:
         """It is no longer under way, in the same transaction."""
         rows = self.database.query("SELECT worst_case FROM approvals WHERE verdict_id = ?", episode.verdict_id)
+        pairs = zip(episode.signal_values, episode.signal_limits, strict=True)
+        signals = dict(zip(episode.signal_names, map(list, pairs), strict=True))
         with self.database.transaction():
             self.database.insert(
                 "returns", episode_uid=episode.episode_uid, experiment_uid=episode.experiment_uid,
                 proposal_id=episode.proposal_id, x=to_blob(x), value=null(episode.value), verdict_id=episode.verdict_id,
-                unverified=int(unverified), violation=episode.breach,
+                unverified=int(unverified), violation=episode.breach, signals=json.dumps(signals),
             )  # fmt: skip
             self.database.execute("DELETE FROM pending WHERE proposal_id = ?", episode.proposal_id)
         worst_case = rows[0][0] if rows else None
         return KnownReturn(
-            episode.episode_uid, episode.proposal_id, x, episode.value, worst_case, unverified, episode.breach
+            episode.episode_uid, episode.proposal_id, x, episode.value, worst_case, unverified, episode.breach, signals
         )
 
     def report(self, episode_uid: str, violation: str) -> None:

@@ -37,7 +37,7 @@ def new_uid() -> str:
 
 
 # settings that an operator may change within an experiment; the changes are recorded
-CHANGEABLE = ("gamma", "j_min", "j_min_drop", "risk", "budget")
+CHANGEABLE = ("gamma", "j_min", "j_min_drop", "risk", "budget", "start_rollouts")
 
 
 @dataclass(frozen=True)

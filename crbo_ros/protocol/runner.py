@@ -467,6 +467,10 @@ class EpisodeLoop:
             max_lateness=ran.max_lateness,
             stamp=self.stamp(),
             problem=hand.offer.problem,
+            violation=ran.violation,
+            signal_names=tuple(ran.signal_names),
+            signal_values=tuple(ran.signal_values),
+            signal_limits=tuple(ran.signal_limits),
         )
         self._not_before = -math.inf
         self._go(State.KEEP)

@@ -51,7 +51,8 @@ CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
     runner TEXT NOT NULL, monitor_uid TEXT NOT NULL, stamp REAL NOT NULL, worst_case REAL, threshold REAL,
-    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL);
+    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL,
+    rule TEXT NOT NULL, account REAL, gate REAL, lipschitz_shown REAL);
 CREATE TABLE events (
     sequence INTEGER PRIMARY KEY, verb TEXT NOT NULL, arguments TEXT NOT NULL,
     aside TEXT NOT NULL DEFAULT '');
@@ -264,16 +265,17 @@ class ExperimentStore:
     def add_verdict(self, verdict: Verdict) -> None:
         with self.database.transaction():
             self.database.execute(
-                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 verdict.verdict_id, verdict.proposal_id, verdict.status, verdict.runner, verdict.monitor_uid,
                 verdict.stamp, null(verdict.worst_case), null(verdict.threshold), verdict.nearest_id,
-                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason,
+                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason, verdict.rule,
+                null(verdict.account), null(verdict.gate), null(verdict.lipschitz_shown),
             )  # fmt: skip
 
     def verdicts(self) -> list[dict[str, Any]]:
         columns = (
             "verdict_id proposal_id status runner monitor_uid stamp worst_case threshold nearest_id distance "
-            "lipschitz lipschitz_source reason"
+            "lipschitz lipschitz_source reason rule account gate lipschitz_shown"
         ).split()
         rows = self.database.query(f"SELECT {', '.join(columns)} FROM verdicts ORDER BY rowid")
         return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -25,6 +25,8 @@ TRIGGERS = ("pause", "resume", "stop", "rearm")
 REVIEWS = ("approve", "reject")
 Trigger = interface("std_srvs/srv/Trigger")
 ReviewProposal = interface("crbo_ros/srv/ReviewProposal")
+ReportViolation = interface("crbo_ros/srv/ReportViolation")
+VIOLATION = "violation"
 
 
 @dataclass
@@ -51,9 +53,12 @@ class RosClient(TopicFeed):
 
     # -- for the widget: any thread -----------------------------------------------------------------
 
-    def call(self, button: str, proposal_id: int = 0, theta_hash: str = "") -> None:
-        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for."""
-        self._orders.append((button, proposal_id, theta_hash))
+    def call(self, button: str, proposal_id: int = 0, text: str = "") -> None:
+        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for.
+
+        `text` is the hash of the theta that is reviewed, or what a person has seen of a violation.
+        """
+        self._orders.append((button, proposal_id, text))
         self._rouse()
 
     def set_namespace(self, namespace: str) -> None:
@@ -118,9 +123,10 @@ class RosClient(TopicFeed):
         review = node.create_client(ReviewProposal, self.absolute("review_proposal"))
         self._clients = {name: node.create_client(Trigger, self.absolute(name)) for name in TRIGGERS}
         self._clients |= dict.fromkeys(REVIEWS, review)
+        self._clients[VIOLATION] = node.create_client(ReportViolation, self.absolute("report_violation"))
         self._calls = []
 
-    def _begin(self, button: str, proposal_id: int, theta_hash: str) -> None:
+    def _begin(self, button: str, proposal_id: int, text: str) -> None:
         request: Any = Trigger.Request()
         if button == "clear":  # of that runner
             name = f"{theta_hash}/clear"
@@ -129,8 +135,10 @@ class RosClient(TopicFeed):
             return
         if button in REVIEWS:
             request = ReviewProposal.Request(
-                proposal_id=proposal_id, theta_hash=theta_hash, approve=button == "approve", comment="from the monitor"
+                proposal_id=proposal_id, theta_hash=text, approve=button == "approve", comment="from the monitor"
             )
+        elif button == VIOLATION:
+            request = ReportViolation.Request(proposal_id=proposal_id, comment=text)
         self._calls.append(_Call(button, self._clients[button], request, time.monotonic() + TIMEOUT))
 
     def _advance(self) -> None:
@@ -141,8 +149,9 @@ class RosClient(TopicFeed):
                 call.future.add_done_callback(lambda _: self._rouse())
             if call.future is not None and call.future.done():
                 answer = call.future.result()
-                success = answer.accepted if call.button in REVIEWS else answer.success
-                message = answer.reason if call.button in REVIEWS else answer.message
+                trigger = call.button in TRIGGERS
+                success = answer.success if trigger else answer.accepted
+                message = answer.message if trigger else answer.reason
                 self._values.append(Reply(call.button, success, message))
             elif time.monotonic() > call.deadline:
                 if call.future is not None:

@@ -20,6 +20,7 @@ from crbo_ros.errors import StoreError
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
 from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.view.contract import MONITOR, read_contract
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
@@ -52,9 +53,10 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
     """The store for reading. SQLite needs to write beside a WAL database even then: a read-only one is copied."""
     with tempfile.TemporaryDirectory() as scratch:
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            for part in (path, path.with_name(path.name + "-wal")):
-                if part.exists():
-                    shutil.copyfile(part, Path(scratch) / part.name)
+            for name in (path.name, MONITOR):
+                for part in (path.with_name(name), path.with_name(name + "-wal")):
+                    if part.exists():
+                        shutil.copyfile(part, Path(scratch) / part.name)
             path = Path(scratch) / path.name
         store = ExperimentStore(path)
         try:
@@ -82,6 +84,7 @@ def read_run(path: Path) -> RunView:
             run.record(episode)
         run.finished = store.flag("finished")
         run.best, run.best_source = _best(store, facts, run)
+        run.contract = read_contract(store.database.path, store)
         return run
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crbo_ros.core.account import Account
+from crbo_ros.core.account import RiskAccount
 
 RISKS = st.sampled_from([1e-9, 0.001, 0.02, 0.05, 0.1, 0.3, 0.7, 1.0]) | st.floats(1e-6, 1.0)
 BUDGETS = st.sampled_from([1, 3, 10, 19, 20, 21, 99, 100, 101]) | st.integers(1, 300)
@@ -17,7 +17,7 @@ BUDGETS = st.sampled_from([1, 3, 10, 19, 20, 21, 99, 100, 101]) | st.integers(1,
 def test_novel_policies_never_fall_more_often_than_promised_for_any_sequence(
     risk: float, budget: int, sequence: list[tuple[bool, bool]]
 ) -> None:
-    account = Account(risk, budget)
+    account = RiskAccount(risk, budget)
     for wants_novel, falls in sequence:
         account.book(falls, wants_novel and account.permits())
         assert account.novel_violations <= account.limit
@@ -31,7 +31,7 @@ def test_several_rollouts_at_once_cannot_break_the_promise(
     risk: float, budget: int, runners: int, data: st.DataObject
 ) -> None:
     """Rollouts begin and end in any order; repeats of proven policies fall, too."""
-    account, pending = Account(risk, budget), 0
+    account, pending = RiskAccount(risk, budget), 0
     for _ in range(data.draw(st.integers(1, 150))):
         if pending < runners and data.draw(st.booleans()):
             if account.permits(pending):
@@ -47,7 +47,7 @@ def test_several_rollouts_at_once_cannot_break_the_promise(
 
 @pytest.mark.parametrize("risk", [0.02, 0.05, 0.1])
 def test_an_adversary_who_lets_every_novel_policy_fall_gets_exactly_the_budget_and_no_more(risk: float) -> None:
-    account = Account(risk, 100)
+    account = RiskAccount(risk, 100)
     for _ in range(100):
         account.book(account.permits(), account.permits())
     assert account.violations == account.novel_violations
@@ -57,14 +57,14 @@ def test_an_adversary_who_lets_every_novel_policy_fall_gets_exactly_the_budget_a
 @given(RISKS, st.integers(1, 400))
 @settings(max_examples=60, deadline=None)
 def test_without_a_budget_the_promise_holds_at_every_n(risk: float, rollouts: int) -> None:
-    account = Account(risk)
+    account = RiskAccount(risk)
     for _ in range(rollouts):
         account.book(account.permits(), account.permits())
         assert account.violations <= risk * account.n + account.loan + 1.0
 
 
 def test_without_violations_nothing_is_refused_and_gamma_stays() -> None:
-    account = Account(0.05, 100)
+    account = RiskAccount(0.05, 100)
     for _ in range(100):
         assert account.permits()
         assert account.factor == 1.0
@@ -72,7 +72,7 @@ def test_without_violations_nothing_is_refused_and_gamma_stays() -> None:
 
 
 def test_an_empty_account_lowers_gamma_and_fills_again() -> None:
-    account = Account(0.05, 100)
+    account = RiskAccount(0.05, 100)
     for _ in range(3):
         account.book(True, True)
     assert not account.permits()
@@ -86,7 +86,7 @@ def test_an_empty_account_lowers_gamma_and_fills_again() -> None:
 
 
 def test_risk_0_lends_nothing_and_the_first_violation_ends_novelty() -> None:
-    account = Account(0.0, 100)
+    account = RiskAccount(0.0, 100)
     assert account.permits()
     assert not account.permits(pending=1)
     account.book(True, True)
@@ -97,7 +97,7 @@ def test_risk_0_lends_nothing_and_the_first_violation_ends_novelty() -> None:
 
 
 def test_a_run_that_goes_on_after_its_budget_earns_as_before() -> None:
-    account = Account(0.05, 10)
+    account = RiskAccount(0.05, 10)
     for _ in range(200):
         account.book(account.permits(), account.permits())
         assert account.violations <= account.limit

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crbo_ros.core import CRBO, Space
 from crbo_ros.core.bound import Beliefs, believe
-from crbo_ros.core.contract import EMPTY, Contract, Rollout, Terms
+from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
 from crbo_ros.core.gaussian_process import GaussianProcess
 from crbo_ros.core.hyperparameters import default_hyperparameters
 from crbo_ros.core.kernels import kernel
@@ -23,7 +23,7 @@ X0 = np.array([0.5, 0.5])
 def begun(start: tuple[float, ...] = (1.0,), **terms: Any) -> Contract:
     contract = Contract(Terms(**{"j_min": 0.5, "budget": 100, **terms}), X0)
     for value in start:
-        contract.add(Rollout(X0, value))
+        contract.add(Executed(X0, value))
     return contract
 
 
@@ -52,9 +52,9 @@ def test_whatever_is_asked_for_and_whatever_comes_back_novel_policies_fall_at_mo
         judgement = contract.judge(x, beliefs(contract))
         if judgement.permitted:
             fallen += judgement.rule == "bound" and not value >= 0.5
-            contract.add(Rollout(x, value, "" if math.isfinite(value) else "no return"))
+            contract.add(Executed(x, value, "" if math.isfinite(value) else "no return"))
         else:
-            contract.add(Rollout(X0, 1.0))
+            contract.add(Executed(X0, 1.0))
         if risk:
             assert fallen == contract.account.novel_violations <= contract.account.limit
         else:
@@ -66,23 +66,23 @@ def test_the_start_is_the_mean_of_its_rollouts_and_two_that_agree_are_enough() -
     assert contract.waits_for_start
     assert contract.wants_start()
     assert not contract.wants_start(under_way=3)
-    contract.add(Rollout(X0, 1.0))
+    contract.add(Executed(X0, 1.0))
     assert contract.wants_start()
-    contract.add(Rollout(X0, 1.004))
+    contract.add(Executed(X0, 1.004))
     assert not contract.wants_start()
     assert contract.threshold == pytest.approx(0.5 * 1.002)
     other = begun((1.0, 1.3))
     assert other.wants_start()
-    other.add(Rollout(np.array([0.5, 0.6]), 1.0))
+    other.add(Executed(np.array([0.5, 0.6]), 1.0))
     assert not other.wants_start(), "another policy ran already"
-    other.add(Rollout(X0, 9.0))
+    other.add(Executed(X0, 9.0))
     assert (other.J0, other.J0_spread) == pytest.approx((1.15, np.std([1.0, 1.3], ddof=1)))
 
 
 def test_a_threshold_within_theta_0s_own_noise_is_refused_with_one_that_could_be_kept() -> None:
     contract = Contract(Terms(j_min_drop=0.1), X0)
     for value in (1.0, 0.6, 1.2):
-        contract.add(Rollout(X0, value))
+        contract.add(Executed(X0, value))
     said = contract.impossible
     assert "fell below J_min = 0.84 in 1 of its 3 start rollouts (1, 0.6, 1.2)" in said
     kept = float(said.split("j_min ")[1].split()[0])
@@ -93,7 +93,7 @@ def test_a_threshold_within_theta_0s_own_noise_is_refused_with_one_that_could_be
 def test_the_books_are_a_function_of_terms_and_records() -> None:
     rng, contract = np.random.default_rng(3), begun()
     for _ in range(30):
-        contract.add(Rollout(rng.random(2), float(rng.normal(0.8, 0.3)), worst_case=float(rng.normal(0.4, 0.1))))
+        contract.add(Executed(rng.random(2), float(rng.normal(0.8, 0.3)), worst_case=float(rng.normal(0.4, 0.1))))
     again = begun()
     for rollout in contract.rollouts[1:]:
         again.add(rollout)
@@ -106,13 +106,13 @@ def test_the_books_are_a_function_of_terms_and_records() -> None:
 
 def test_what_is_refused_is_steered_and_where_nothing_passes_the_proven_policy_runs_again() -> None:
     contract = begun()
-    contract.add(Rollout(np.array([0.5, 0.6]), 1.2))  # L begins with 5
+    contract.add(Executed(np.array([0.5, 0.6]), 1.2))  # L begins with 5
     x, why = contract.steer(np.array([0.5, 0.95]), beliefs(contract))
     assert why.startswith("steered to 0.3 of the way")
     assert contract.judge(x, beliefs(contract)).permitted
     assert contract.feasible(np.array([[0.5, 0.61], [0.5, 0.95]]), beliefs(contract)).tolist() == [True, False]
     for k in range(4):
-        contract.add(Rollout(np.array([0.5, 0.601 + 0.001 * k]), -1.0))
+        contract.add(Executed(np.array([0.5, 0.601 + 0.001 * k]), -1.0))
     x, why = contract.steer(np.array([0.5, 0.6001]), beliefs(contract))
     assert (x.tolist(), EMPTY in why) == ([0.5, 0.6], True)
     assert contract.gamma_factor == 0.3
@@ -206,7 +206,7 @@ def test_optimizer_and_monitor_agree_on_the_account_and_nearly_on_the_bound() ->
             optimizer.veto(proposal.id, judgement.reason)
             continue
         optimizer.tell(proposal.id, value := cliff(proposal.theta))
-        contract.add(Rollout(x, value, worst_case=judgement.worst_case))
+        contract.add(Executed(x, value, worst_case=judgement.worst_case))
         assert vars(contract.account) == vars(optimizer.contract.account)
     assert refused <= 4
 
@@ -223,8 +223,8 @@ def test_a_contract_that_theta_0_breaks_ends_the_run_with_the_reason_until_someb
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [({"risk": -0.1}, "risk"), ({"risk": 2.0}, "risk"), ({"j_min_drop": 0.0}, "j_min_drop"), ({"budget": -1}, "budget"),
-     ({"start_rollouts": 0}, "start_rollouts"), ({"risk": math.nan}, "risk")],
+    [({"risk": -0.1}, "risk"), ({"risk": 2.0}, "risk"), ({"j_min_drop": -0.1}, "j_min_drop"),
+     ({"budget": -1}, "budget"), ({"start_rollouts": 0}, "start_rollouts"), ({"risk": math.nan}, "risk")],
 )  # fmt: skip
 def test_terms_that_make_no_sense_are_refused_by_name(options: dict[str, Any], name: str) -> None:
     with pytest.raises(InvalidInput, match=name):

@@ -511,3 +511,49 @@ def test_the_proven_policy_may_always_run_again_and_who_fell_may_not(tmp_path: P
     assert monitor.summary().proven_id == 1
     assert check(monitor, THETA_0 + 0.1 + 1e-6, 4).rule == "proven"
     assert check(monitor, THETA_0 + 0.1 + 2e-6, 5).rule == "account"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_three_runners_at_once_a_lying_optimizer_and_restarts_do_not_break_the_promise(
+    tmp_path: Path, seed: int
+) -> None:
+    rng, monitor = np.random.default_rng(seed), begin(tmp_path, budget=60, risk=0.1)
+    under_way: dict[str, Any] = {}  # runner -> the novel rollout that it has begun
+    fallen = id = 0
+    for step in range(120):
+        runner = f"r{rng.integers(3)}"
+        if runner in under_way:
+            monitor.add_return(under_way.pop(runner))
+            fallen += 1
+        else:
+            id += 1
+            theta = THETA_0 + 0.1 * 0.5**fallen * rng.uniform(-1.0, 1.0, 2)
+            verdict = monitor.check(
+                experiment_uid="e", proposal_id=id, theta=theta, hash=theta_hash(theta), runner=runner
+            )
+            if verdict.status == APPROVED:
+                under_way[runner] = replace(seen(theta, -1.0, id, verdict.verdict_id), runner=runner)
+            elif rng.random() < 0.3:
+                monitor.add_return(seen(THETA_0, 1.0, 1000 + step))
+        assert fallen + len(under_way) <= monitor.contract.account.limit
+        if step % 40 == 39:
+            monitor.close()
+            monitor = make(tmp_path, j_min=0.5, budget=60, risk=0.1)
+    assert fallen >= 2
+
+
+def test_a_monitor_that_lost_its_memory_has_the_same_account_from_the_optimizers_store(tmp_path: Path) -> None:
+    monitor = begin(tmp_path / "old")
+    told = [seen(THETA_0, 1.0, 0)]
+    for id in range(1, 6):
+        theta = THETA_0 + 0.05 * 0.4**id
+        told.append(seen(theta, -1.0 if id % 2 else 1.0, id))
+        told[-1] = replace(told[-1], outcome="failed", value=math.nan, verdict_id="v") if id == 3 else told[-1]
+        monitor.add_return(told[-1])
+    fresh = make(tmp_path / "new", j_min=0.5, budget=100)
+    check(fresh, THETA_0, 0)
+    for episode in told:
+        fresh.add_return(episode, verified=False)
+    assert vars(fresh.contract.account) == vars(monitor.contract.account)
+    assert fresh.contract.account.violations == 3
+    assert fresh.contract.lipschitz == monitor.contract.lipschitz
