@@ -185,7 +185,7 @@ class Client:
         self._rig.wake = self._driver.wake
         link = RunnerLink(
             self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status,
-            memory=lambda: self._spool.database,
+            memory=lambda: self._spool.database if self._spool is not None else None,
         )  # fmt: skip
         self._statuses = self.link.node.create_publisher(msg.RunnerStatus, self._name("runner_status"), qos.LATCHED)
         self._loop = EpisodeLoop(

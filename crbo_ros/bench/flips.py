@@ -49,7 +49,7 @@ def open_server(folder: Path) -> OptimizerServer:
     )  # fmt: skip
 
 
-class Run:
+class Stores:
     """The three stores of one run, open."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Run:
             self.meet()
             self._undo = undo.pop_all()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Stores:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,7 +108,7 @@ class Run:
 def make_reference(folder: Path, episodes: int) -> None:
     """folder/ended: after a clean end; folder/killed: as a kill leaves it, with a proposal pending."""
     ended = folder / "ended"
-    with Run(ended) as run:
+    with Stores(ended) as run:
         for i in range(episodes):
             run.episode()
             if i == 2:
@@ -132,7 +132,7 @@ def content(folder: Path) -> dict[str, Any]:
     view = read_run(folder / "experiment.sqlite")
     shown = [(row.id, row.kind, row.outcome, row.value, row.reason, str(row.proposal)) for row in view.rows]
     facts = {name: str(value) for name, value in (view.experiment or {}).items()}
-    with Run(folder) as run:
+    with Stores(folder) as run:
         offer = run.server.propose("reader", "next").offer
         best = run.server.best()
         assert offer is not None

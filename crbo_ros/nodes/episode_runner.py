@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
+from crbo_ros.errors import explain
 from crbo_ros.nodes import CRASHED, KEY, base
 from crbo_ros.nodes.rig import TaskRig
 from crbo_ros.protocol.gate import LOST, Gate
@@ -148,7 +148,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             self.done.set()
 
     def _on_crash(self, error: BaseException) -> None:
-        self.get_logger().fatal("".join(traceback.format_exception(error)))
+        self.get_logger().fatal(explain(error))
         self._status.state, self._status.message = Status.ERROR, f"unexpected error: {error}"
         if self._rig is not None:
             self._rig.stop(LOST, "the runner failed")
