@@ -27,6 +27,7 @@ class Subcommand:
 COMMANDS = {
     "run": Subcommand("Main", "improve a policy: run TASK [options]", "crbo_ros.commands.run", ros=True),
     "rollout": Subcommand("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
+    "operator": Subcommand("Main", "rearm, approve, clear, set a threshold", "crbo_ros.commands.operator", ros=True),
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
     "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),

@@ -28,6 +28,7 @@ from crbo_ros.nodes.way_out import WayOut
 from crbo_ros.registry import task_problem
 from crbo_ros.ros.parameter_files import complaint, files_of, sections
 from crbo_ros.ros.parameters import GROUP, Parameter, nested
+from crbo_ros.ros.throttle import Throttle
 from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -55,6 +56,7 @@ class ManagedNode(LifecycleNode):
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._workers: list[Worker] = []
         self._leaving = False
+        self.complain = Throttle(lambda text: self.get_logger().warning(text))  # about what others send
         defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
         self.steady_timer(1.0, self._publish_diagnostics)

@@ -27,9 +27,13 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
     """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
     launcher = Launcher()
     signals = Signals()  # own handlers: rclpy's would shut the context down under our feet, before the plant is safe
-    node, spinner, code = None, Spinner(), REFUSED
     try:
         rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # a parameter file, or an argument that ROS cannot read
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return REFUSED
+    node, spinner, code = None, Spinner(), REFUSED
+    try:
         node = make()
         spinner.start(node)
         if node.begin():

@@ -28,6 +28,7 @@ from crbo_ros.protocol.monitor_store import KnownReturn, MonitorStore
 from crbo_ros.protocol.records import APPROVED, AT_OPERATOR, REFUSED, WAITING, Episode, Verdict, new_uid
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
+EARLY = 2000  # returns that are remembered until it is known which experiment they are of
 NO_START = "waits for theta_0's return:"
 LOST_START = "(If theta_0 ran, and this monitor has lost its memory: let theta_0 run again, or start a new experiment.)"
 STRICTER: dict[str, Callable[[Any, Any], Any]] = {"j_min": max, "j_min_drop": min, "require_operator": max}
@@ -63,7 +64,7 @@ class SafetyMonitor:
         self._bound = WorstCase(self.space.dim, lipschitz=lipschitz, scale=scale)
         self._ids: list[int] = []  # proposal ids of the bound's data
         self._start_value = math.nan
-        self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
+        self._early: deque[Episode] = deque(maxlen=EARLY)  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
         self._unverified: set[str] = set()  # those of them that the optimizer told, not a runner
@@ -246,7 +247,8 @@ class SafetyMonitor:
     def _adopt(self, experiment_uid: str) -> None:
         self.store.set_flag("experiment_uid", experiment_uid)
         self.experiment_uid = experiment_uid
-        early, self._early = self._early, []
+        early = list(self._early)
+        self._early.clear()
         for episode in early:
             with contextlib.suppress(InvalidInput):
                 self.add_return(episode)
@@ -311,12 +313,12 @@ class SafetyMonitor:
             self._check_problem(episode.problem)
             if self.problem.hardware and not episode.problem:
                 raise InvalidInput("problem: empty; for hardware a return counts only with the problem of its proposal")
+            x = self.space.to_unit(self.space.check(episode.theta))
             if not self.experiment_uid:  # a late monitor hears the history before it is asked anything
-                self._early = [*self._early[-4999:], episode]
+                self._early.append(episode)
                 return False
             if episode.experiment_uid != self.experiment_uid or self.knows(episode.episode_uid):
                 return False
-            x = self.space.to_unit(self.space.check(episode.theta))
             if episode.episode_uid in self._known:
                 if verified:
                     self._verify(episode)
