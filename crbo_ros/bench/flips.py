@@ -170,6 +170,11 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
+def cut(path: Path, bit: int) -> None:
+    """The rest of the file is gone, as after a copy that was broken off."""
+    path.write_bytes(path.read_bytes()[: bit // 8])
+
+
 def judge(folder: Path, wanted: dict[str, Any]) -> tuple[str, str]:
     """(what became of the damage in a folder, the sentence or the traceback's last line)."""
     try:
@@ -203,7 +208,12 @@ def mend(folder: Path, wanted: dict[str, Any]) -> str:
 
 
 def campaign(
-    count: int, seed: int, episodes: int = 8, repairs: bool = True, say: Callable[[str], None] = lambda line: None
+    count: int,
+    seed: int,
+    episodes: int = 8,
+    repairs: bool = True,
+    damage: Callable[[Path, int], None] = flip,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[str, str, str, str]]:
     """(file, what became of it, the sentence, what repair made of it) for each of `count` random flips."""
     rng = np.random.default_rng(seed)
@@ -222,7 +232,7 @@ def campaign(
             work = base / "work"
             shutil.copytree(base / state, work)
             bit = int(rng.integers(8 * (work / name).stat().st_size))
-            flip(work / name, bit)
+            damage(work / name, bit)
             kept = base / "kept"
             shutil.copytree(work, kept)
             fate, why = judge(work, wanted[state])

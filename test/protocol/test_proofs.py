@@ -14,6 +14,8 @@ def test_a_command_is_accepted_with_its_proof_once_and_no_other_command_with_it(
     challenges = Challenges("secret")
     assert "needs a proof" in challenges.check("", "", "rearm", "", "me")
     challenge = challenges.give()
+    assert "needs a proof" in challenges.check(challenge, "", "rearm", "", "me")
+    assert "needs a proof" in challenges.check("", "x", "rearm", "", "me")
     proof = prove("secret", challenge, "rearm", "", "me")
     for wrong in (("set", "", "me"), ("rearm", "{}", "me"), ("rearm", "", "you")):
         assert "proof" in challenges.check(challenge, proof, *wrong)
