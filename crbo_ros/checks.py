@@ -88,6 +88,26 @@ def number(
     return value
 
 
+def finite(value: Any, what: str, level: int = 0) -> None:
+    """That no number in a value (of lists and mappings) is NaN or infinite, and nothing is nested too deep."""
+    if level > DEPTH_LIMIT:
+        raise InvalidInput(f"{what}: is nested more than {DEPTH_LIMIT} deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"{what}: must be finite, is {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InvalidInput(f"{what}: is too large")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str) or not key or len(key) > LONGEST_NAME or not key.isprintable():
+                raise InvalidInput(f"{what}: {_short(key)} is no name")
+            finite(inner, f"{what}.{key}", level + 1)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            finite(inner, f"{what}[{i}]", level + 1)
+    elif isinstance(value, str) and (len(value) > 4096 or "\0" in value):
+        raise InvalidInput(f"{what}: is no text of a sensible length")
+
+
 def int_or_none(value: int | float) -> int | None:
     return int(value) if math.isfinite(value) else None
 

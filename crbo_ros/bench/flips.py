@@ -49,7 +49,7 @@ def open_server(folder: Path) -> OptimizerServer:
     )  # fmt: skip
 
 
-class Run:
+class Stores:
     """The three stores of one run, open."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Run:
             self.meet()
             self._undo = undo.pop_all()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Stores:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,7 +108,7 @@ class Run:
 def make_reference(folder: Path, episodes: int) -> None:
     """folder/ended: after a clean end; folder/killed: as a kill leaves it, with a proposal pending."""
     ended = folder / "ended"
-    with Run(ended) as run:
+    with Stores(ended) as run:
         for i in range(episodes):
             run.episode()
             if i == 2:
@@ -133,7 +133,7 @@ def content(folder: Path) -> dict[str, Any]:
     view = read_run(folder / "experiment.sqlite")
     shown = [(row.id, row.kind, row.outcome, row.value, row.reason, str(row.proposal)) for row in view.rows]
     facts = {name: str(value) for name, value in (view.experiment or {}).items()}
-    with Run(folder) as run:
+    with Stores(folder) as run:
         offer = run.server.propose("reader", "next").offer
         best = run.server.best()
         assert offer is not None
@@ -171,6 +171,11 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
+def cut(path: Path, bit: int) -> None:
+    """The rest of the file is gone, as after a copy that was broken off."""
+    path.write_bytes(path.read_bytes()[: bit // 8])
+
+
 def judge(folder: Path, wanted: dict[str, Any]) -> tuple[str, str]:
     """(what became of the damage in a folder, the sentence or the traceback's last line)."""
     try:
@@ -204,7 +209,12 @@ def mend(folder: Path, wanted: dict[str, Any]) -> str:
 
 
 def campaign(
-    count: int, seed: int, episodes: int = 8, repairs: bool = True, say: Callable[[str], None] = lambda line: None
+    count: int,
+    seed: int,
+    episodes: int = 8,
+    repairs: bool = True,
+    damage: Callable[[Path, int], None] = flip,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[str, str, str, str]]:
     """(file, what became of it, the sentence, what repair made of it) for each of `count` random flips."""
     rng = np.random.default_rng(seed)
@@ -223,7 +233,7 @@ def campaign(
             work = base / "work"
             shutil.copytree(base / state, work)
             bit = int(rng.integers(8 * (work / name).stat().st_size))
-            flip(work / name, bit)
+            damage(work / name, bit)
             kept = base / "kept"
             shutil.copytree(work, kept)
             fate, why = judge(work, wanted[state])

@@ -10,7 +10,6 @@ With a theta the plot shows theta_0's episode from the same seed as well, except
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
 from crbo_ros.protocol import best_file
 from crbo_ros.registry import make_task, task_problem
+
+PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
 
 def read_theta(path: Path, task: str = "") -> NDArray[np.float64]:
@@ -52,10 +53,13 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals:
             raise InvalidInput(f"--option {pair!r}: expected NAME=VALUE")
+        if key in options:
+            raise InvalidInput(f"--option {key}: is given twice")
         try:
-            options[key] = json.loads(text)
-        except ValueError:
+            options[key] = checks.parse_json(text, f"--option {key}")
+        except InvalidInput:
             options[key] = text
+        checks.finite({key: options[key]}, "--option")
     return options
 
 
@@ -70,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    checks.number(args.seed, "--seed", 0, 2**31 - 1)
+    for option in ("plot", "video"):
+        if getattr(args, option):
+            path = checks.writable(getattr(args, option), f"--{option}")
+            checks.choice(path.suffix.lower(), PICTURES if option == "plot" else (".gif",), f"--{option}: {path.name}")
     theta = read_theta(args.theta, args.task) if args.theta else None
     options = parse_options(args.option)
     problem = task_problem(args.task, args.plant, **options)

@@ -30,6 +30,7 @@ from crbo_ros.bringup.graph import (
     RUNNERS,
     TASK_OPTIONS,
     NodeSpec,
+    check,
     graph,
     with_task_options,
 )
@@ -68,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
         _consent(problem, {spec.executable: spec.configured() for spec in specs})
     experiment = own["experiment"]
     namespace = arguments["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
+    for spec in specs:
+        check(spec, namespace)
+    if not Path(arguments["experiments_dir"]).is_dir() and Path(arguments["experiments_dir"]).exists():
+        raise InvalidInput(f"experiments_dir: {arguments['experiments_dir']} is a file, not a folder")
     folder = Path(arguments["experiments_dir"]) / experiment
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
         os.close(claim(folder / "experiment.sqlite"))

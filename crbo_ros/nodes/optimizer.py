@@ -49,9 +49,9 @@ class OptimizerNode(base.ManagedNode):
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
         defer(self.create_service(srv.GetEpisodes, "get_episodes", self._get_episodes), self._worker)
         for name in ("pause", "resume", "finish"):
-            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker)
+            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker, urgent=True)
         for name in ("set_parameters", "set_parameters_atomically"):
-            defer(self.own_service(name), self._worker)
+            defer(self.own_service(name), self._worker, urgent=True)
         self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
@@ -181,7 +181,7 @@ class OptimizerNode(base.ManagedNode):
             if answer.status == OK:
                 self._proposal.publish(response.proposal)
         if answer.status == REFUSED:
-            self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
+            self.complain("propose", f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
         elif answer.alarm:
             self.get_logger().error(answer.reason, throttle_duration_sec=5.0)
         response.heads = convert.to_heads(memory.heads)
@@ -218,7 +218,9 @@ class OptimizerNode(base.ManagedNode):
                 self.get_logger().error(str(error))
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        self._worker.submit(lambda: self._record_topic(message))
+        experiment = self.experiment
+        if experiment is not None and message.experiment_uid == experiment.uid:
+            self._worker.offer(lambda: self._record_topic(message))
 
     def _record_topic(self, message: msg.EpisodeReturn) -> None:
         experiment = self.experiment
@@ -232,7 +234,7 @@ class OptimizerNode(base.ManagedNode):
             return RECEIPTS[RETRY], "the optimizer is not configured"
         status, reason = experiment.acknowledge(convert.from_message(message, Episode))
         if reason:
-            self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+            self.complain(status, f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
         self._changed.set()
         return RECEIPTS[status], reason
 
@@ -243,7 +245,9 @@ class OptimizerNode(base.ManagedNode):
             experiment.renew(message.proposal_id, message.runner)
 
     def _on_verdict(self, message: msg.SafetyVerdict) -> None:
-        self._worker.submit(lambda: self._keep_verdict(message))
+        experiment = self.experiment
+        if experiment is not None and message.experiment_uid == experiment.uid:
+            self._worker.offer(lambda: self._keep_verdict(message))
 
     def _keep_verdict(self, message: msg.SafetyVerdict) -> None:
         experiment = self.experiment
@@ -251,7 +255,7 @@ class OptimizerNode(base.ManagedNode):
             try:
                 experiment.add_verdict(convert.from_message(message, Verdict))
             except StoreError as error:
-                self.get_logger().warning(f"verdict not recorded: {error}")
+                self.complain("verdict", f"verdict not recorded: {error}")
 
     def _on_contract(self, message: msg.SafetyContract) -> None:
         """What a person reported to the monitor as a violation is one for the optimizer, too."""

@@ -15,13 +15,16 @@ from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
 from crbo_ros.protocol.monitor import STRICTER, SafetyMonitor
 from crbo_ros.protocol.ports import PLANTS, UNKNOWN
+from crbo_ros.protocol.proofs import ADVICE, APPROVE, REARM, SET
 from crbo_ros.protocol.records import WAITING, ContractState, Episode, Verdict
 from crbo_ros.protocol.stops import CONFIRMED_WITHIN, Seen, Stops
 from crbo_ros.ros import convert, parameters, qos
+from crbo_ros.ros.operator import Door
 from crbo_ros.ros.worker import defer
 
 OPERATOR = "the operator, by set_parameters"
@@ -53,10 +56,15 @@ class SafetyMonitorNode(base.ManagedNode):
         defer(self.create_service(srv.CheckRollout, "check_rollout", self._check), self._fitting)
         defer(self.create_service(srv.ReviewProposal, "review_proposal", self._review), urgent)
         defer(self.create_service(srv.ReportViolation, "report_violation", self._report), self._fitting)
-        defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold)
+        defer(self.create_service(Trigger, "stop", self._stop), urgent, at_once=self._hold, urgent=True)
         defer(self.create_service(Trigger, "rearm", self._rearm), urgent, at_once=self._count_holds)
         for name in ("set_parameters", "set_parameters_atomically"):
             defer(self.own_service(name), urgent)
+        self._proven = ""  # who wants the change of a parameter that is being made, with a proof
+        handlers: dict[str, Any] = {REARM: self._do_rearm, APPROVE: self._do_approve, SET: self._do_set}
+        self._door = Door(self, handlers, self._log_command)
+        service = self.create_service(srv.OperatorCommand, "operator", self._door.answer)
+        defer(service, urgent, at_once=self._count_holds)
         self._history = self.create_client(srv.GetEpisodes, "get_episodes")
         self._verdict = self.create_publisher(msg.SafetyVerdict, "safety_verdict", qos.HISTORY)
         self._contract = self.create_publisher(msg.SafetyContract, "safety_contract", qos.LATCHED)
@@ -121,7 +129,10 @@ class SafetyMonitorNode(base.ManagedNode):
         if "j_min_drop" in changes:
             changes["j_min_drop"] = self._drop(changes["j_min_drop"], changes.get("j_min", monitor.j_min))
         if changes:
-            for name, value in monitor.configure(OPERATOR, **changes).items():
+            for name, value in changes.items():
+                if STRICTER[name](value, getattr(monitor, name)) != value and self._key and not self._proven:
+                    raise InvalidInput(f"{name}: {ADVICE} set EXPERIMENT {name}={value}")
+            for name, value in monitor.configure(self._proven or OPERATOR, **changes).items():
                 self.get_logger().warning(f"{name} is {value} from now on, also after a restart if that is stricter")
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
@@ -211,13 +222,47 @@ class SafetyMonitorNode(base.ManagedNode):
         if monitor is None:
             response.reason = "the safety monitor is not configured"
             return response
+        if request.approve and self._key:
+            response.reason = f"approve: {ADVICE} approve EXPERIMENT proposal_id={request.proposal_id}"
+            return response
         try:
             response.accepted, response.reason = monitor.review(
                 request.proposal_id, request.theta_hash, request.approve, request.comment
             )
         except StoreError as error:  # a decision that cannot be written down was not made
             response.reason = str(error)
-        return response
+        return convert.fit(response)
+
+    # -- the operator's commands that loosen something ------------------------------------------------
+
+    def _log_command(self, command: str, arguments: str, who: str) -> None:
+        if self.monitor is None:
+            raise InvalidInput("the safety monitor is not configured")
+        self.monitor.store.log_command(command, arguments, who, time.time())
+
+    def _do_rearm(self, arguments: dict[str, Any], who: str, holds: Any) -> tuple[bool, str]:
+        response = self._arm(Trigger.Response(), holds)
+        return response.success, response.message
+
+    def _do_approve(self, arguments: dict[str, Any], who: str, holds: Any) -> tuple[bool, str]:
+        assert self.monitor is not None
+        comment = str(arguments.get("comment", "")) or f"by {who}"
+        id = int(checks.number(arguments.get("proposal_id"), "proposal_id", 0, 2**32, whole=True))
+        return self.monitor.review(id, str(arguments.get("theta_hash", "")), True, comment)
+
+    def _do_set(self, arguments: dict[str, Any], who: str, holds: Any) -> tuple[bool, str]:
+        for name in arguments:
+            if name not in STRICTER:
+                raise InvalidInput(f"{name}: none of {', '.join(STRICTER)}")
+            if not isinstance(arguments[name], bool) and isinstance(arguments[name], int):
+                arguments[name] = float(arguments[name])
+        self._proven = who
+        try:
+            results = self.set_parameters([Parameter(name, value=value) for name, value in arguments.items()])
+        finally:
+            self._proven = ""
+        wrong = [result.reason for result in results if not result.successful]
+        return not wrong, "; ".join(wrong)
 
     def _report(self, request: Any, response: Any) -> Any:
         monitor = self.monitor
@@ -275,6 +320,12 @@ class SafetyMonitorNode(base.ManagedNode):
         return 0 if self.monitor is None else self.monitor.holds
 
     def _rearm(self, request: Any, response: Any, holds: int = 0) -> Any:
+        if self._key:
+            response.success, response.message = False, f"rearm: {ADVICE} rearm EXPERIMENT"
+            return response
+        return self._arm(response, holds)
+
+    def _arm(self, response: Any, holds: int) -> Any:
         monitor = self.monitor
         if monitor is None or not self.active:
             response.success, response.message = False, "the safety monitor is not active"
@@ -295,29 +346,34 @@ class SafetyMonitorNode(base.ManagedNode):
     # -- topics -------------------------------------------------------------------------------------
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        self._fitting.submit(lambda: self._learn(message))
+        monitor = self.monitor
+        if monitor is None or message.experiment_uid != (monitor.experiment_uid or message.experiment_uid):
+            return
+        self._fitting.offer(lambda: self._learn(message))
 
     def _learn(self, message: msg.EpisodeReturn) -> None:
         """Record a return and, if nobody waits, fit the model to it: the next question comes soon."""
-        self._record(message)
+        recorded = self._record(message)
         monitor = self.monitor
-        if monitor is not None and self.active and self._fitting.idle:
+        if recorded and monitor is not None and self.active and self._fitting.idle:
             monitor.fit()
             self._publish_contract(monitor)
 
-    def _record(self, message: msg.EpisodeReturn, verified: bool = True) -> None:
+    def _record(self, message: msg.EpisodeReturn, verified: bool = True) -> bool:
         monitor = self.monitor
         if monitor is None or monitor.knows(message.episode_uid):
-            return
+            return False
         try:
-            monitor.add_return(convert.from_message(message, Episode), verified=verified)
+            if not monitor.add_return(convert.from_message(message, Episode), verified=verified):
+                return False
         except (InvalidInput, StoreError) as error:
-            self.get_logger().warning(f"return of proposal {message.proposal_id} not recorded: {error}")
-            return
+            self.complain("return", f"return of proposal {message.proposal_id} not recorded: {error}")
+            return False
         low = monitor.score.count >= ENOUGH and monitor.score.coverage < COVERAGE_WARNING
         if low and not self._warned:
             self.get_logger().warning(f"only {monitor.score.coverage:.0%} of the past worst-case bounds held")
         self._warned = low
+        return True
 
     # -- returns that the optimizer has and this monitor has not -----------------------------------------
 

@@ -25,6 +25,7 @@ CREATE TABLE reviews (
     experiment_uid TEXT NOT NULL, theta_hash TEXT NOT NULL, approved INTEGER NOT NULL, comment TEXT NOT NULL,
     PRIMARY KEY (experiment_uid, theta_hash));
 CREATE TABLE settings_log (stamp REAL NOT NULL, who TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL);
+CREATE TABLE commands (stamp REAL NOT NULL, who TEXT NOT NULL, command TEXT NOT NULL, arguments TEXT NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
@@ -140,6 +141,11 @@ class MonitorStore:
         """Every change, oldest first."""
         rows = self.database.query("SELECT stamp, who, name, value FROM settings_log ORDER BY rowid")
         return [Change(stamp, who, name, json.loads(value)) for stamp, who, name, value in rows]
+
+    def log_command(self, command: str, arguments: str, who: str, now: float) -> None:
+        """A command that loosens something, before it is done."""
+        with self.database.transaction():
+            self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
 
     def flag(self, name: str) -> str:
         rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)

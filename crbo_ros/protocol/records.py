@@ -217,7 +217,7 @@ class Verdict:
 
     def proven(self, key: str) -> bool:
         """Whether it comes from a holder of the key. Without a key nobody can tell, and it is taken at its word."""
-        return not key or hmac.compare_digest(self.proof, self._mac(key))
+        return not key or hmac.compare_digest(self.proof.encode(), self._mac(key).encode())
 
     def _mac(self, key: str) -> str:
         told = (self.status, self.verdict_id, self.monitor_uid, self.experiment_uid, self.proposal_id, self.theta_hash)

@@ -453,6 +453,9 @@ def _spool(folder: Folder, name: str) -> bool:
                 "episode_uid": episode.episode_uid, "experiment_uid": episode.experiment_uid,
                 "episode": episode.to_json(), "state": "done", "answer": "repaired",
             }  # fmt: skip
+    if not any(rows.values()) and not results:
+        folder.say(name, "nothing of it can be read, and nobody else knows anything of it; delete it to begin anew")
+        return False
     if len(results) > before:
         folder.say(name, f"{len(results) - before} results came from the optimizer's store")
     if gone := [place for place in folder.lost[name] if place.split()[0] in ("executions", "request")]:

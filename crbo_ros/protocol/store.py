@@ -262,7 +262,11 @@ class ExperimentStore:
     def has_episode(self, proposal_id: int) -> bool:
         return bool(self.database.query("SELECT 1 FROM episodes WHERE proposal_id = ?", proposal_id))
 
-    def add_verdict(self, verdict: Verdict) -> None:
+    def add_verdict(self, verdict: Verdict, most: int) -> None:
+        """For the record; no more than `most` of one proposal."""
+        known = self.database.query("SELECT count(*) FROM verdicts WHERE proposal_id = ?", verdict.proposal_id)
+        if known[0][0] >= most:
+            return
         with self.database.transaction():
             self.database.execute(
                 "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,14 @@ HOME = "experiments"  # where names are looked up, below the current folder
 def find_store(experiment: str | Path) -> Path:
     """The store behind a folder, a file, or a name below ./experiments; StoreError lists what there is."""
     given = Path(experiment)
-    for candidate in (given, Path(HOME) / given):
-        if candidate.is_file():
-            return candidate
-        if (candidate / FILE).is_file():
-            return candidate / FILE
+    try:
+        for candidate in (given, Path(HOME) / given):
+            if candidate.is_file():
+                return candidate
+            if (candidate / FILE).is_file():
+                return candidate / FILE
+    except (OSError, ValueError) as error:  # too long, a NUL in it
+        raise StoreError(f"{str(experiment)[:60]!r}: cannot be the name of a file ({error.args[-1]})") from None
     known = sorted(path.parent.name for path in Path(HOME).glob(f"*/{FILE}"))
     there = f"./{HOME} has: {', '.join(known)}" if known else f"there are none in ./{HOME} either"
     raise StoreError(f"{experiment}: neither a folder with {FILE}, nor such a file, nor the name of one; {there}")
@@ -42,9 +45,10 @@ def find_store(experiment: str | Path) -> Path:
 
 def find_folder(experiment: str | Path) -> Path:
     """The folder of an experiment, should its own store be damaged or gone."""
-    for candidate in (Path(experiment), Path(HOME) / experiment):
-        if candidate.is_dir() and any(candidate.glob("*.sqlite")):
-            return candidate
+    with suppress(OSError, ValueError):
+        for candidate in (Path(experiment), Path(HOME) / experiment):
+            if candidate.is_dir() and any(candidate.glob("*.sqlite")):
+                return candidate
     return find_store(experiment).parent
 
 

@@ -88,7 +88,7 @@ def test_an_added_row_and_a_changed_declaration_show(folder: Path) -> None:
 
 
 def test_a_store_that_lost_its_newest_rows_is_found_out_when_it_meets_somebody_who_saw_them(tmp_path: Path) -> None:
-    with flips.Run(tmp_path / "e") as run:
+    with flips.Stores(tmp_path / "e") as run:
         for _ in range(2):
             run.episode()
         shutil.copytree(tmp_path / "e", tmp_path / "backup")
@@ -100,13 +100,13 @@ def test_a_store_that_lost_its_newest_rows_is_found_out_when_it_meets_somebody_w
             if (tmp_path / "backup" / f"{name}.sqlite{suffix}").exists():
                 shutil.copy(tmp_path / "backup" / f"{name}.sqlite{suffix}", work / f"{name}.sqlite{suffix}")
         with pytest.raises(StoreError, match="transactions are gone"):
-            flips.Run(work)
+            flips.Stores(work)
         assert [f.path.name for f in verify(work) if f.wrong] == [f"{name}.sqlite"]
         assert cli.main(["inspect", str(work), "--verify"]) == 1
         told, whole = repair(work, stored_method)
         assert whole, told
         if name == "experiment":
-            with flips.Run(work) as run:
+            with flips.Stores(work) as run:
                 assert [e.proposal_id for e in run.server.store.episodes()] == [0, 1, 2]
 
 
@@ -164,7 +164,7 @@ def test_repair_brings_back_what_others_know_and_says_what_is_lost(
 ) -> None:
     change(folder / f"{name}.sqlite", sql)
     with pytest.raises(StoreError, match="damaged"):
-        flips.Run(folder)
+        flips.Stores(folder)
     told, whole = repair(folder, stored_method)
     assert whole
     assert said in "\n".join(told)
@@ -185,7 +185,7 @@ def test_a_whole_store_of_the_former_version_is_refused_with_what_to_do_and_take
     with pytest.raises(StoreError, match=r"crbo repair .* takes it over"):
         ExperimentStore(folder / "experiment.sqlite")
     assert repair(folder, stored_method)[1]
-    with flips.Run(folder) as run:
+    with flips.Stores(folder) as run:
         assert len(run.server.store.episodes()) == 5
 
 

@@ -337,7 +337,8 @@ def test_nobody_is_advised_to_switch_the_thresholds_off(tmp_path: Path) -> None:
 
 def test_an_early_return_that_is_no_policy_does_not_disturb_the_first_question(tmp_path: Path) -> None:
     monitor = make(tmp_path)
-    monitor.add_return(seen([0.5], 1.0, 0))
+    with pytest.raises(InvalidInput, match="theta"):
+        monitor.add_return(seen([0.5], 1.0, 0))
     assert check(monitor, THETA_0, 0).status == APPROVED
 
 
