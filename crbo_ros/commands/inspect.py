@@ -98,7 +98,10 @@ def summary(run: RunView) -> list[str]:
         lines.append(f"  returns     theta_0 {start}, best {best}, average {average}, last {last}")
     if run.best:
         expected = f", expected {number(run.best.mean)} ± {number(run.best.sigma)}" if run.best.sigma >= 0 else ""
-        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{expected}")
+        low, high = map(number, run.best.interval)
+        sure = f" (95 %: {low} to {high}), better than theta_0: {percent(run.best.p_better)}"
+        known = expected + (sure if math.isfinite(run.best.p_better) else "")
+        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{known}")
     if run.contract is not None and run.contract.contract.active:
         account = run.contract.contract.account
         lines.append(
@@ -136,7 +139,8 @@ def as_json(run: RunView) -> dict[str, Any]:
         "experiment": {k: _plain(v) for k, v in (run.experiment or {}).items()},
         "finished": run.finished,
         "best": best and {"proposal": best.id, "theta": best.theta.tolist(), "mean": _plain(best.mean),
-                          "sigma": _plain(best.sigma), "observed": best.observed, "by": run.best_source},
+                          "sigma": _plain(best.sigma), "p_better": _plain(best.p_better),
+                          "observed": best.observed, "by": run.best_source},
         "coverage": float(coverage[-1]) if len(coverage) else None,
         "proposals": [
             {"id": row.id, "kind": row.kind, "outcome": row.outcome, "value": _plain(row.value),

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from crbo_ros.core.bound import least_scale
 from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer, Surrogate
@@ -149,7 +151,17 @@ class GPMethod(Method):
         outputs, model = self.standardizer(y, self.best_centering), copy(self.surrogate)
         model.condition(*self.with_refused(X, outputs.to(y)))
         mean, variance = model.posterior(X)
-        return self._recommend(mean, np.sqrt(variance), outputs)
+        best = self._recommend(mean, np.sqrt(variance), outputs)
+        return replace(best, p_better=self._against_start(model, X[int(np.argmax(mean))]))
+
+    def _against_start(self, model: Surrogate, x: Array) -> float:
+        """P(J(x) > J(theta_0)) for x (d,), by the joint posterior of both; 0 for theta_0 itself."""
+        both = np.vstack([x, self.x0])
+        if np.array_equal(both[0], both[1]):
+            return 0.0
+        (mean, _), covariance = model.posterior(both), model.covariance(both)
+        variance = float(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
+        return float(ndtr(float(mean[0] - mean[1]) / math.sqrt(max(variance, 1e-300))))
 
     def _recommend(self, mean: Array, sigma: Array, outputs: Standardizer) -> Best:
         """The best by posterior mean (n,) and sigma (n,) of the trials in `rows`, in the targets' units."""
