@@ -70,7 +70,10 @@ CONTRACT = (  # the same for optimizer and safety monitor, each of which keeps i
         "risk", 0.05, "share of the rollouts that may fall below the threshold", minimum=0.0, maximum=1.0,
         changeable=True,
     ),
-    Parameter("start_rollouts", 3, "rollouts of theta_0 that J0 is the mean of; 2 that agree are enough", minimum=1, maximum=100),
+    Parameter(
+        "start_rollouts", 3, "rollouts of theta_0 that J0 is the mean of; 2 that agree are enough", minimum=1,
+        maximum=100,
+    ),
     Parameter("lipschitz", 0.0, "a floor for L, return per unit-box distance; 0: calibrated alone", minimum=0.0,
               maximum=1e12),
     Parameter(
