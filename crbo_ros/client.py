@@ -184,8 +184,9 @@ class Client:
         self._driver = Driver(self._on_status, self._on_crash)
         self._rig.wake = self._driver.wake
         link = RunnerLink(
-            self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status
-        )
+            self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status,
+            memory=lambda: self._spool.database if self._spool is not None else None,
+        )  # fmt: skip
         self._statuses = self.link.node.create_publisher(msg.RunnerStatus, self._name("runner_status"), qos.LATCHED)
         self._loop = EpisodeLoop(
             self.runner, self._spool, link, self._rig, self.gate, experiment=self._experiment,

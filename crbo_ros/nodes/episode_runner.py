@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,22 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
-from crbo_ros.errors import PlantFailed
+import crbo_ros.srv as srv
+from crbo_ros.errors import InvalidInput, PlantFailed, explain
 from crbo_ros.nodes import CRASHED, KEY, base
 from crbo_ros.nodes.rig import TaskRig, stop_task
 from crbo_ros.protocol.gate import LOST, Gate
 from crbo_ros.protocol.ports import PLANTS, SAFE, UNKNOWN, Command, Safe, State
 from crbo_ros.protocol.ports import Status as LoopStatus
+from crbo_ros.protocol.proofs import ADVICE
 from crbo_ros.protocol.records import Episode
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.registry import make_task
-from crbo_ros.ros import parameters, qos
+from crbo_ros.ros import convert, parameters, qos
+from crbo_ros.ros.operator import Door
 from crbo_ros.ros.runner_link import Driver, RunnerLink, say
+from crbo_ros.ros.worker import defer
 from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
@@ -58,13 +61,17 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._outcome: Outcome | None = None
         self._told_to_quit = False
         self._link = RunnerLink(
-            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode
-        )
+            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode,
+            memory=lambda: self.spool.database if self.spool is not None else None,
+        )  # fmt: skip
         self._status_publisher = self.create_publisher(Status, "runner_status", qos.LATCHED)
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
         self.create_service(Trigger, "~/clear", self._on_clear)
         self.create_service(Trigger, "~/give_back", self._on_give_back)
+        handlers: dict[str, Any] = {command.value: self._do(command) for command in (Command.CLEAR, Command.GIVE_BACK)}
+        self._door = Door(self, handlers, self._log_command)
+        defer(self.create_service(srv.OperatorCommand, "~/operator", self._door.answer), self.make_worker("operator"))
         self.steady_timer(0.5, self._publish_status)
 
     # -- lifecycle ----------------------------------------------------------------------------------
@@ -95,7 +102,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             history = self.spool.history(uid)
             for episode in history:
                 self._link.publish(episode)
-            loop.recent = [episode for episode in history if episode.counts][-3:]
+            loop.recent = [episode for episode in history if episode.executed][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
 
@@ -156,7 +163,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             self.done.set()
 
     def _on_crash(self, error: BaseException) -> None:
-        self.get_logger().fatal("".join(traceback.format_exception(error)))
+        self.get_logger().fatal(explain(error))
         self._status.state, self._status.message = Status.ERROR, f"unexpected error: {error}"
         if self._rig is not None:
             self._rig.stop(LOST, "the runner failed")
@@ -169,7 +176,25 @@ class EpisodeRunnerNode(base.ManagedNode):
     def _on_give_back(self, request: Any, response: Any) -> Any:
         return self._command(Command.GIVE_BACK, response)
 
+    def _log_command(self, command: str, arguments: str, who: str) -> None:
+        if self.spool is None:
+            raise InvalidInput("the runner is not configured")
+        self.spool.log_command(command, arguments, who, time.time())
+
+    def _do(self, command: Command) -> Any:
+        def handler(arguments: dict[str, Any], who: str, at_once: Any) -> tuple[bool, str]:
+            response = self._obey(command, Trigger.Response())
+            return response.success, response.message
+
+        return handler
+
     def _command(self, command: Command, response: Any) -> Any:
+        if self._door.key:
+            response.message = f"{command.value}: {ADVICE} {command.value} EXPERIMENT"
+            return response
+        return self._obey(command, response)
+
+    def _obey(self, command: Command, response: Any) -> Any:
         loop = self._driver.loop
         if loop is None or loop.state not in (State.HELD, State.FAULT):
             response.message = "nothing is held here"
@@ -184,7 +209,7 @@ class EpisodeRunnerNode(base.ManagedNode):
 
     def _publish_status(self) -> None:
         self._status.stamp = self.get_clock().now().to_msg()
-        self._status_publisher.publish(self._status)
+        self._status_publisher.publish(convert.fit(self._status))
 
     def _show(self, seconds: float, observation: np.ndarray) -> None:
         """joint_states and runner_status at a modest rate, from the rig's thread."""

@@ -19,6 +19,7 @@ from crbo_ros.protocol.gate import LOST, QUIT, Gate, Permit
 from crbo_ros.protocol.ports import Progress, Ran, Safe, Stage
 from crbo_ros.protocol.records import FAILED, STOPPED, Offer
 from crbo_ros.tasks.base import BROKEN, Outcome, Task
+from crbo_ros.tasks.signals import watched_rollout
 
 Array = NDArray[np.float64]
 UNASKED = Safe(True, "nothing has moved yet")
@@ -151,7 +152,7 @@ class TaskRig:
             if self._permit is not None and (reason := self._refused(self._permit)):
                 outcome = Outcome(float("nan"), STOPPED, reason)
             else:
-                outcome = self.task.rollout(offer.theta, rng, record=self._record(), watch=self)
+                outcome = watched_rollout(self.task, offer.theta, rng, record=self._record(), watch=self)
             self._on_outcome(outcome)
             if outcome.end == BROKEN:
                 progress = Progress(Stage.BROKEN, reason=outcome.reason)
@@ -177,6 +178,7 @@ class TaskRig:
         return Ran(
             outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration,
             int(statistics.get("deadline_misses", 0)), median, p99, worst,
+            outcome.violation, tuple(outcome.signals), tuple(outcome.signals.values()), tuple(outcome.limits.values()),
             kind if outcome.end == STOPPED else "",
         )  # fmt: skip
 

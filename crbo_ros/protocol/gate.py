@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from crbo_ros.protocol.records import APPROVED, Offer, Verdict
 
 HELD, LOST, QUIT = "held", "lost", "quit"
+MOST = 16  # names that are kept
 SETTLED = 0.05  # s that a monitor must have been heard for: a burst of old messages after a freeze is no sign of life
 
 
@@ -32,6 +33,8 @@ class Presence:
         self._heard: dict[str, float] = {}
 
     def hear(self, now: float, who: str) -> None:
+        if len(self._heard) >= MOST and who not in self._heard and self.count(now) >= MOST:
+            return  # a flood of names: more than one is too many already
         self._heard = {name: when for name, when in self._heard.items() if now - when <= self.seconds} | {who: now}
 
     def count(self, now: float) -> int:

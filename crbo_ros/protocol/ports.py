@@ -89,6 +89,10 @@ class Ran:
     median_lateness: float = 0.0
     p99_lateness: float = 0.0
     max_lateness: float = 0.0
+    violation: str = ""
+    signal_names: Sequence[str] = ()
+    signal_values: Sequence[float] = ()
+    signal_limits: Sequence[float] = ()
     stopped_by: str = ""  # gate.HELD, gate.LOST or gate.QUIT where somebody stopped it
 
 

@@ -467,6 +467,10 @@ class EpisodeLoop:
             max_lateness=ran.max_lateness,
             stamp=self.stamp(),
             problem=hand.offer.problem,
+            violation=ran.violation,
+            signal_names=tuple(ran.signal_names),
+            signal_values=tuple(ran.signal_values),
+            signal_limits=tuple(ran.signal_limits),
         )
         self._not_before = -math.inf
         self._go(State.KEEP)
@@ -479,7 +483,7 @@ class EpisodeLoop:
                 self._request = self.spool.add(episode)
                 self._unreported.append(episode)
                 self._kept = None
-                if episode.counts:
+                if episode.executed:
                     self.recent = [*self.recent[-2:], episode]
             except StoreError as error:  # the plant is safe; the result waits for room on the disk
                 self.say("error", f"the result of proposal {episode.proposal_id} cannot be kept: {error}")

@@ -18,10 +18,12 @@ CREATE TABLE executions (
     verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '',
     forgiven INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE fault (only INTEGER PRIMARY KEY CHECK (only = 1), reason TEXT NOT NULL);
+CREATE TABLE commands (stamp REAL NOT NULL, who TEXT NOT NULL, command TEXT NOT NULL, arguments TEXT NOT NULL);
 CREATE TABLE results (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
+SCHEMA_VERSION = 4
 BEGUN, INTERRUPTED, BROKEN, ENDED = "begun", "interrupted", "broken", "ended"
 
 
@@ -33,7 +35,7 @@ class Spool:
     """
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 3, owner=True)
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -105,6 +107,11 @@ class Spool:
         """A person has looked: what was broken off before counts no more."""
         with self.database.transaction():
             self.database.execute("UPDATE executions SET forgiven = 1 WHERE request_id = ?", request_id)
+
+    def log_command(self, command: str, arguments: str, who: str, now: float) -> None:
+        """What a person told this runner, before it is done."""
+        with self.database.transaction():
+            self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
 
     # -- results -----------------------------------------------------------------------------------
 

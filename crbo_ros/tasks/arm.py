@@ -56,6 +56,7 @@ class Arm(Task):
 
     name = "arm"
     plants = ("joint_trajectory",)
+    j_min_drop = 0.5
     episodes = 50
     holds_start = True
 
@@ -93,6 +94,7 @@ class Arm(Task):
             episodes=cls.episodes,
             episode_seconds=back + file.stretch * dmp.duration + answers + FAREWELL,
             hardware=True,  # for all we know
+            j_min_drop=cls.j_min_drop,
             options={"joints": list(joints), "topic": file.controller["topic"], "stretch": file.stretch},
             policy=digest(dmp.fixed()),
             returns=digest(plain(asdict(file.returns))),

@@ -53,6 +53,9 @@ class Outcome:
     duration: float = 0.0  # s of the plant's time
     statistics: dict[str, float] = field(default_factory=dict)
     trajectory: Trajectory | None = None
+    signals: dict[str, float] = field(default_factory=dict)  # largest absolute value of each safety signal,
+    limits: dict[str, float] = field(default_factory=dict)  # and its limit
+    violation: str = ""  # the signal that went beyond, in words
 
     @property
     def counts(self) -> bool:
@@ -97,6 +100,9 @@ class Task(Connection, ABC):
     episodes: int = 100  # the paper's budget
     episode_seconds: float = 0.0  # longest episode with its reset and time-outs, s
     hardware: bool = True  # whether it can hurt somebody: False for a simulation
+    j_min_drop: float = NAN  # the contract's threshold is J0 - j_min_drop |J0|; NaN: the task knows of none
+    signals: tuple[Any, ...] = ()  # safety signals (tasks.signals.Signal): columns of the trajectories, with limits
+    columns: tuple[str, ...] = ()  # names of observation and action, where a signal has a hard limit
     incidental: tuple[str, ...] = ("realtime",)  # options that do not change the return
     plant: Any = None  # what moves, if anything does
     # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
@@ -135,6 +141,7 @@ class Task(Connection, ABC):
             episodes=task.episodes,
             episode_seconds=task.episode_seconds,
             hardware=task.hardware and getattr(task.plant, "is_hardware", True),
+            j_min_drop=task.j_min_drop,
             options={name: value for name, value in plain(options).items() if name not in cls.incidental},
         )
 

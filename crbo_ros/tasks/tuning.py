@@ -39,6 +39,7 @@ class Tuning(Task):
 
     name = "tuning"
     plants = ("ros_parameters",)
+    j_min_drop = 0.5
     episodes = 40
 
     def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
@@ -66,6 +67,7 @@ class Tuning(Task):
             episodes=cls.episodes,
             episode_seconds=setting + episode.longest + returns.longest(episode.timeout) + FAREWELL,
             hardware=True,  # for all we know
+            j_min_drop=cls.j_min_drop,
             options={"parameters": [parameter.label for parameter in config.parameters]},
             returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
         )

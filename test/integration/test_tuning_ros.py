@@ -232,7 +232,7 @@ def test_a_node_that_dies_is_a_failed_episode_and_one_that_comes_back_gets_its_v
 
 def crbo_run(start: Any, tmp_path: Path, *options: Any) -> Any:
     words = ["run", "tuning", "--config", EXAMPLES / "pid.yaml", "--experiments-dir", tmp_path, "--no-report"]
-    words += ["--yes-move", "--no-threshold"]
+    words += ["--yes-move", "--j-min-drop", "inf"]
     return start("-m", "crbo_ros.cli", *words, *options)
 
 
