@@ -108,7 +108,8 @@ class BrokenQube(QubeDriver):
     def exchange(self, voltage: float) -> Any:
         self.steps += 1
         if self.broken:
-            self.record.break_now()
+            if self.fault and not self.fault.startswith(("stop", "close")):
+                self.record.break_now()
             if self.fault == "hangs with the lock":
                 hang_with_the_lock()
             if self.fault == "hangs":

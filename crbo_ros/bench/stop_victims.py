@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.errors import PlantError
+from crbo_ros.errors import InvalidInput, PlantError
 
 AFTER = 40  # steps until the policy breaks
 
@@ -88,9 +88,12 @@ def tuning(order: dict[str, Any]) -> None:
                 return "stop was called"
             return None
 
-        outcome = task.rollout(np.array(order["theta"]), np.random.default_rng(0), watch=watch)
+        try:
+            why = task.rollout(np.array(order["theta"]), np.random.default_rng(0), watch=watch).reason
+        except InvalidInput as error:
+            why = str(error)
         safe = task.stop()
-        tell("end", why=outcome.reason, end=outcome.end, confirmed=safe.confirmed, reason=safe.reason)
+        tell("end", why=why, confirmed=safe.confirmed, reason=safe.reason)
 
 
 def arm(order: dict[str, Any]) -> None:

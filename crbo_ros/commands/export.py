@@ -48,7 +48,8 @@ def write_csv(run: RunView, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     dim = run.experiment["dim"] if run.experiment else 0
     columns = "id kind outcome value bound worst_case worst_case_paper mean sigma gamma".split()
-    columns += "runner created stamp steps duration deadline_misses max_lateness episode_uid verdict_id reason".split()
+    columns += "runner created stamp steps duration deadline_misses".split()
+    columns += "median_lateness p99_lateness max_lateness episode_uid verdict_id reason".split()
     rows: list[list[Any]] = []
     for row in run.rows:
         p, e = row.proposal, row.episode
@@ -56,9 +57,10 @@ def write_csv(run: RunView, folder: Path) -> list[Path]:
         cells = [row.id, row.kind, row.outcome, row.value, row.bound, p.worst_case, p.worst_case_paper, p.mean]
         cells += [p.sigma, p.gamma, row.runner, p.stamp]
         if e is not None:
-            cells += [e.stamp, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.episode_uid, e.verdict_id]
+            cells += [e.stamp, e.steps, e.duration, e.deadline_misses, e.median_lateness, e.p99_lateness]
+            cells += [e.max_lateness, e.episode_uid, e.verdict_id]
         else:
-            cells += [""] * 7
+            cells += [""] * 9
         rows.append([*cells, row.reason, *p.theta.tolist()])
     proposals, verdicts = folder / "proposals.csv", folder / "verdicts.csv"
     _write(proposals, [*columns, *(f"theta[{i}]" for i in range(dim))], rows)

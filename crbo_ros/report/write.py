@@ -138,9 +138,17 @@ def _trajectories(shown: Replay) -> str:
 def _episodes(run: RunView) -> str:
     columns = ["proposal", "*kind", "*outcome", "return", "bound", "expected", "±", "gamma", "steps", "s", "*remark"]
     rows, classes = [], []
+    timed = any(row.episode is not None and row.episode.max_lateness for row in run.rows)  # hardware
+    if timed:
+        columns.insert(-1, "late ms: median / 99 % / worst")
     for row in run.rows:
         p, episode = row.proposal, row.episode
         steps = [str(episode.steps), f"{episode.duration:.2f}"] if episode else [UNKNOWN, UNKNOWN]
+        if timed and episode is not None:
+            late = (episode.median_lateness, episode.p99_lateness, episode.max_lateness)
+            steps.append(" / ".join(f"{1e3 * seconds:.2f}" for seconds in late))
+        elif timed:
+            steps.append(UNKNOWN)
         expected = (p.mean, p.sigma, p.gamma) if p else (None, None, None)
         metrics = [number(v) for v in (row.value, row.bound, *expected)]
         rows.append([row.id, row.kind, row.outcome, *metrics, *steps, row.remark])

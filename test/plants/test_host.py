@@ -201,6 +201,15 @@ def test_an_amplifier_that_does_not_obey_is_not_called_safe(record: Record, tmp_
     assert (safe.confirmed, "still drives it" in safe.reason) == (False, True), safe
 
 
+def test_encoders_that_stand_still_vouch_for_nothing(record: Record, tmp_path: Path) -> None:
+    job = device(record, tmp_path, "old readings")
+    with pytest.raises(PlantError, match="nothing moved"):  # noqa: PT012
+        for _ in range(300):
+            job.command([2.5])
+    safe = job.make_safe(last=True)
+    assert (safe.confirmed, "cannot vouch" in safe.reason, record.voltage) == (False, True, 0.0)
+
+
 def test_zero_volts_come_before_any_reading(record: Record, tmp_path: Path) -> None:
     job = device(record, tmp_path, "raises")
     with pytest.raises(OSError, match="unplugged"):  # noqa: PT012

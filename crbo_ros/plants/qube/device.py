@@ -8,12 +8,13 @@ friction, it was within 0.8 V when there was none, and above 0.85 V when there w
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crbo_ros.compiled import QubeParameters, qube_acceleration, wrap
 from crbo_ros.core.safe import Safe
@@ -69,15 +70,15 @@ class QubeDevice:
         self.driver, self.rate, self.max_voltage, self.say = make_driver(driver, options), rate, max_voltage, say
         self.self_paced = self.driver.self_paced
         self._clock, self._sleep = clock, sleep
-        self._still, self._last = 0, np.full(2, np.nan)
+        self._still, self._last, self._frozen = 0, (math.nan, math.nan), False
         driving_voltage(np.zeros((int(LOOK * rate), 2)), rate)  # compiled now, not when it counts
         self.driver.open(rate, max_voltage)
         why = self.driver.arm_watchdog(WATCHDOG)
         self._watched = not why
         self.notes = [why] if why else []
 
-    def command(self, values: ArrayLike) -> Array:
-        voltage = float(np.asarray(values, dtype=np.float64).reshape(-1)[0])
+    def command(self, values: Sequence[float] | Array) -> Array:
+        voltage = float(values[0])
         if not abs(voltage) <= self.max_voltage:  # (NaN too)
             raise PlantError(f"a voltage of {voltage} is beyond the host's limit of {self.max_voltage:g} V")
         observation = self._checked(self.driver.exchange(voltage))
@@ -87,17 +88,19 @@ class QubeDevice:
 
     def _checked(self, observation: Any) -> Array:
         found = np.asarray(observation, dtype=np.float64)
-        if found.shape != (4,) or not np.all(np.isfinite(found)):
+        if found.shape != (4,) or not all(map(math.isfinite, found.tolist())):
             raise PlantError(f"the Qube's driver returned {found} instead of four finite numbers")
         return found
 
     def _look_for_movement(self, observation: Array, voltage: float) -> None:
-        if not np.array_equal(observation[:2], self._last):
-            self._still = 0
+        angles = (float(observation[0]), float(observation[1]))
+        if angles != self._last:
+            self._still, self._frozen = 0, False
         elif abs(voltage) >= STILL_VOLTAGE:  # (steps with less say nothing)
             self._still += 1
-        self._last = observation[:2].copy()
+        self._last = angles
         if self._still > STILL_SECONDS * self.rate:
+            self._frozen = True
             raise PlantError(
                 f"nothing moved for {STILL_SECONDS:g} s at over {STILL_VOLTAGE:g} V: check encoders, cables, amplifier"
             )
@@ -107,6 +110,8 @@ class QubeDevice:
         self._still = 0
         if blind := self.driver.zero(last):
             return Safe(False, blind)
+        if self._frozen:
+            return Safe(False, "0 V written, but the encoders told of no movement before: they cannot vouch for it")
         for _ in range(LOOKS):
             angles = self._look()
             voltage = driving_voltage(angles, self.rate)

@@ -72,7 +72,10 @@ class ActionGoal:
                 self.id = b""
                 return f"the goal's terminal status is {end}"
             if future is not None and future.done():
-                said, future = CODES.get(future.result().return_code, "an unknown answer"), None
+                answer, future = future.result(), None
+                said = CODES.get(answer.return_code, "an unknown answer")
+                if answer.return_code == 0 and not answer.goals_canceling:  # rclpy's servers refuse like this
+                    said = "refused: no goal is being cancelled"
             if time.monotonic() - asked > AGAIN:
                 asked, future = time.monotonic(), self._cancels.call_async(request)
             time.sleep(POLL)

@@ -157,9 +157,9 @@ class JointTrajectoryArm(Connection):
             return None
         return np.array([found[name] for name in self.joint_names], dtype=np.float64)
 
-    def _fresh(self) -> Array | None:
+    def _fresh(self, age: float = STALE) -> Array | None:
         with self._lock:
-            if self._state is None or time.monotonic() - self._state[0] > STALE:
+            if self._state is None or not time.monotonic() - self._state[0] <= age:
                 return None
             return self._state[1]
 
@@ -390,12 +390,17 @@ class JointTrajectoryArm(Connection):
         return Safe(False, f"the fastest joint still moves at {speed:.3f} rad/s {SETTLED:g} s after the hold")
 
     def hold(self) -> None:
-        """Stay where you are: a trajectory of one point, the newest position that is known."""
+        """Stay where you are: a trajectory of one point, the newest position that is known.
+
+        One that is old (this process hung, or no states come) would be a way back: a newer one is waited for for a
+        moment, and if none comes the way is made slow.
+        """
+        fresh = self.link.wait(lambda: self._fresh(LOOK) is not None, LOOK, self._quiet_beat)
         with self._lock:
             if self._state is None:
                 raise PlantFailed(f"no joint state on {self.states}: nowhere to hold")
             here = self._state[1]
-        self._publisher.publish(self._message(np.array([0.1]), here[None], np.zeros((1, len(here)))))
+        self._publisher.publish(self._message(np.array([0.1 if fresh else 1.0]), here[None], np.zeros((1, len(here)))))
 
 
 class HoldArm:

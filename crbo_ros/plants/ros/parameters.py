@@ -12,6 +12,7 @@ power cut.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ SET, GET = "rcl_interfaces/srv/SetParameters", "rcl_interfaces/srv/GetParameters
 NOT_SET, INTEGER, DOUBLE = 0, 2, 3  # rcl_interfaces/msg/ParameterType
 ANSWER = 6.0  # s for the answer of a parameter service, in three attempts
 STOPPING = 3.0  # s for the same when the values to rest on are set
-SILENCE = 0.5  # s without a beat of this process's loop; then the host sets the start values
+SILENCE = 0.4  # s without a beat of this process's loop; then the host sets the start values
 RESTORING = 15.0  # s for the host to do so when it is asked to
 Values = dict[str, dict[str, float]]  # node -> name -> value
 
@@ -328,6 +329,13 @@ class Restore:
         for node in values:
             self.link.client(GET, f"{node}/get_parameters")
             self.link.client(SET, f"{node}/set_parameters")
+        self._types: dict[tuple[str, str], int] = {}
+        with contextlib.suppress(PlantError):  # now, so that there is less to do when it counts
+            self._look()
+
+    def _look(self) -> None:
+        found = read(self.link, {node: list(named) for node, named in self.values.items()})
+        self._types = {(node, name): found[node][name][0] for node, named in self.values.items() for name in named}
 
     def command(self, values: Any) -> None:
         """A beat: nothing to do."""
@@ -341,9 +349,9 @@ class Restore:
         ]
         while True:
             try:
-                found = read(self.link, {node: list(named) for node, named in self.values.items()})
-                types = {(node, name): found[node][name][0] for node, named in self.values.items() for name in named}
-                write(self.link, self.values, types)
+                if not self._types:
+                    self._look()
+                write(self.link, self.values, self._types)
                 self.say(f"start values are set again ({_shown(self.values)})")
                 break
             except PlantError as error:
