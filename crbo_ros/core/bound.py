@@ -67,8 +67,11 @@ def first_scale(y: Array, scale: float | None) -> float:
 
 
 def least_scale(y: Array, scale: float | None) -> float:
-    """The smallest spread of returns that is believed: equal first returns say nothing about it."""
-    return 1e-3 * first_scale(y, scale)
+    """The smallest spread of returns that is believed: a user's, or where equal ones say nothing, what |y_0| suggests.
+
+    Returns that differ speak for themselves: a floor by |y_0| would make proposals depend on an offset of all returns.
+    """
+    return 1e-3 * first_scale(y, scale) if scale or not len(y) or np.ptp(y) <= 1e-13 * np.max(np.abs(y)) else 0.0
 
 
 class LipschitzBound:

@@ -22,11 +22,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core import snapshot
 from crbo_ros.core.bound import Beliefs, Coverage, LipschitzBound, least_scale
-from crbo_ros.core.contract import EMPTY, Contract, Executed
+from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Surrogate, fit_returns
 from crbo_ros.core.gp_method import GPMethod
 from crbo_ros.core.hyperparameters import make_hyperparameters
@@ -45,6 +45,8 @@ FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
 TIGHTEN = 0.7  # gamma, times this, after a veto or a failure
 RECOVER = 1.5  # and back by this factor with each completed episode
 SMALLEST = 0.05  # the effective gamma never falls below this share of gamma
+WINDOW = 200  # the model is made of that many returns at most: those around the incumbent,
+NEWEST = 25  # and the newest of all, wherever they are
 MAX_VETOES = 20  # consecutive vetoes and failures, then Exhausted
 
 
@@ -73,6 +75,9 @@ class CRBO(GPMethod):
         self.vetoes = 0  # consecutive vetoes and failures
         self.veto_distance = math.inf  # proposals stay closer to the data than the last vetoed one did
         self.score, self.score_paper = Coverage(), Coverage()
+        self.incumbent: int | None = None  # the best trial by posterior mean when last fitted, once there is a window
+        self._rows: tuple[Any, NDArray[np.intp]] = (None, np.arange(0))  # the window, and of what it was computed
+        self._contract: tuple[Any, Contract] = (None, Contract(Terms(), self.x0))  # and what it was computed of
         self.metrics: dict[str, Any] = {}
         self.worst: LipschitzBound | None = None  # None before the first return
         self.beliefs: Beliefs | None = None  # by returns clipped as the contract says; None before the first return
@@ -129,6 +134,12 @@ class CRBO(GPMethod):
     @property
     def contract(self) -> Contract:
         """The contract with everything that ended so far; without a threshold it permits everything."""
+        key = (self.terms, len(self.trials), len(self._log))
+        if self._contract[0] != key:
+            self._contract = (key, self._make_contract())
+        return self._contract[1]
+
+    def _make_contract(self) -> Contract:
         contract = Contract(self.terms, self.space.to_unit(self.theta_0))
         if math.isinf(self.terms.j_min) and math.isinf(self.terms.j_min_drop):
             return contract
@@ -140,7 +151,10 @@ class CRBO(GPMethod):
         return contract
 
     def state(self) -> dict[str, Any]:
-        return snapshot.save(self)
+        return {**snapshot.head(self), **snapshot.trials(self.trials, self._completed, self.space.dim)}
+
+    def head(self) -> dict[str, Any]:
+        return snapshot.head(self)
 
     def restore(self, state: dict[str, Any]) -> None:
         self.check_state(state)
@@ -283,6 +297,18 @@ class CRBO(GPMethod):
 
     # -- model ------------------------------------------------------------------------------------
 
+    def rows(self) -> NDArray[np.intp]:
+        """All trials, or the nearest to the incumbent and the newest: cost and memory of a proposal are bounded."""
+        if self.n <= WINDOW:
+            return np.arange(self.n)
+        key = (self.n, self.incumbent)
+        if self._rows[0] != key:
+            X, y = self.data()
+            centre = X[int(np.argmax(y)) if self.incumbent is None else self.incumbent]
+            near = np.argsort(np.sum((X - centre) ** 2, axis=1), kind="stable")[: WINDOW - NEWEST]
+            self._rows = (key, np.union1d(near, np.arange(self.n - NEWEST, self.n)))
+        return self._rows[1]
+
     def least_scale(self, y: Array) -> float:
         return least_scale(y, self.settings.scale)
 
@@ -296,21 +322,24 @@ class CRBO(GPMethod):
 
     def fit(self, ids: list[int] | None = None) -> None:
         """mu_n and sigma_n (Eq. 2) of the returns, and the worst case by them; then what is pending and what failed."""
+        rows = self.rows()
         _, targets = self._fit_data(ids)
         if self._completed:
             self.worst = LipschitzBound(
                 copy(self.surrogate),
                 self.outputs,
-                *self.data(),
+                *self.window(),
                 self.kernel,
                 lipschitz=self.settings.lipschitz,
                 scale=self.settings.scale,
             )
             if self._has_terms:
-                X, y = self.data()
+                X, y = self.window()
                 model = copy(self.surrogate)
                 model.condition(X, self.outputs.to(self.contract.clipped(y)))
                 self.beliefs = Beliefs.of(model, self.outputs, X)
+        if self.n >= WINDOW:
+            self.incumbent = int(rows[int(np.argmax(self.surrogate.posterior(self.surrogate.X)[0]))])
         self.add_pending()
         for x in self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]:  # a plant that refused it would refuse it again
             self.surrogate.add(x, float(np.min(targets)))

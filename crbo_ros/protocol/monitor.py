@@ -59,6 +59,7 @@ from crbo_ros.protocol.records import (
 )
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
+EARLY = 2000  # returns that are remembered until it is known which experiment they are of
 NO_START = "waits for theta_0's return:"
 LOST_START = "(If theta_0 ran, and this monitor has lost its memory: let theta_0 run again, or start a new experiment.)"
 STRICTER: dict[str, Callable[[Any, Any], Any]] = {"j_min": max, "j_min_drop": min, "risk": min, "require_operator": max}
@@ -102,7 +103,7 @@ class SafetyMonitor:
         self._believed = (-math.inf, math.nan)  # threshold and J0 for which they were made
         self._episodes: list[KnownReturn] = []  # the contract's rollouts
         self._signals: dict[str, tuple[float, float]] = {}  # name -> worst case for the last proposal, limit
-        self._early: list[Episode] = []  # returns heard before it knew which experiment it guards
+        self._early: deque[Episode] = deque(maxlen=EARLY)  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
         self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
         self._unverified: set[str] = set()  # those of them that the optimizer told, not a runner
@@ -399,7 +400,8 @@ class SafetyMonitor:
     def _adopt(self, experiment_uid: str) -> None:
         self.store.set_flag("experiment_uid", experiment_uid)
         self.experiment_uid = experiment_uid
-        early, self._early = self._early, []
+        early = list(self._early)
+        self._early.clear()
         for episode in early:
             with contextlib.suppress(InvalidInput):
                 self.add_return(episode)
@@ -471,12 +473,12 @@ class SafetyMonitor:
             self._check_problem(episode.problem)
             if self.problem.hardware and not episode.problem:
                 raise InvalidInput("problem: empty; for hardware a return counts only with the problem of its proposal")
+            x = self.space.to_unit(self.space.check(episode.theta))
             if not self.experiment_uid:  # a late monitor hears the history before it is asked anything
-                self._early = [*self._early[-4999:], episode]
+                self._early.append(episode)
                 return False
             if episode.experiment_uid != self.experiment_uid or self.knows(episode.episode_uid):
                 return False
-            x = self.space.to_unit(self.space.check(episode.theta))
             if episode.episode_uid in self._known:
                 if verified:
                     self._verify(episode)

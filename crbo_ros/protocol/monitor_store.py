@@ -11,12 +11,12 @@ from crbo_ros.core.space import Vector
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Verdict
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE returns (
     episode_uid TEXT PRIMARY KEY, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL, x BLOB NOT NULL,
-    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL,
-    signals TEXT NOT NULL);
+    value REAL, verdict_id TEXT NOT NULL, unverified INTEGER NOT NULL, violation TEXT NOT NULL DEFAULT '',
+    signals TEXT NOT NULL DEFAULT '{}');
 CREATE TABLE pending (runner TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL);
 CREATE TABLE approvals (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL, theta_hash TEXT NOT NULL, runner TEXT NOT NULL,
@@ -25,6 +25,7 @@ CREATE TABLE reviews (
     experiment_uid TEXT NOT NULL, theta_hash TEXT NOT NULL, approved INTEGER NOT NULL, comment TEXT NOT NULL,
     PRIMARY KEY (experiment_uid, theta_hash));
 CREATE TABLE settings_log (stamp REAL NOT NULL, who TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL);
+CREATE TABLE commands (stamp REAL NOT NULL, who TEXT NOT NULL, command TEXT NOT NULL, arguments TEXT NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
@@ -140,6 +141,11 @@ class MonitorStore:
         """Every change, oldest first."""
         rows = self.database.query("SELECT stamp, who, name, value FROM settings_log ORDER BY rowid")
         return [Change(stamp, who, name, json.loads(value)) for stamp, who, name, value in rows]
+
+    def log_command(self, command: str, arguments: str, who: str, now: float) -> None:
+        """A command that loosens something, before it is done."""
+        with self.database.transaction():
+            self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
 
     def flag(self, name: str) -> str:
         rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)

@@ -45,6 +45,8 @@ from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
 LEASE = 600.0  # s
+MOST_PENDING = 64  # proposals with runners at the same time; a stranger who asks and asks gets no more
+MOST_VERDICTS = 50  # kept of one proposal
 ENDS = {  # outcome of an episode -> what the method is told, and how the proposal ends
     COMPLETED: ("tell", TrialStatus.COMPLETED),
     TERMINATED: ("tell", TrialStatus.COMPLETED),
@@ -168,6 +170,8 @@ class OptimizerServer:
                 return Answer(DONE, self.message, offer=None if best is None else self._offer(best_as_proposal(best)))
             if self.state in (PAUSED, ERROR):
                 return Answer(WAIT, self.message or self.state, 0.5)
+            if len(self.pending) >= MOST_PENDING:
+                return Answer(WAIT, f"{MOST_PENDING} proposals are pending; ends of those come first", 1.0)
             if self.budget and self.method.n + len(self.pending) >= self.budget:
                 return Answer(WAIT, "the rest of the budget is pending with other runners", 0.1)
             return self._new_proposal(runner, request_id)
@@ -183,7 +187,7 @@ class OptimizerServer:
         try:
             self.store.add_proposal(
                 proposal, runner=runner, request_id=request_id, now=time.time(),
-                report=_plain(self.method.report()), state=dump_state(self.method.state()),
+                report=_plain(self.method.report()), state=dump_state(self.method.head()),
             )  # fmt: skip
         except StoreError as error:
             self.message = str(error)
@@ -333,7 +337,7 @@ class OptimizerServer:
         """Keep a verdict for the record; one about another experiment or an unknown proposal is ignored."""
         with self._lock:
             if verdict.experiment_uid == self.uid and self.store.proposal(verdict.proposal_id) is not None:
-                self.store.add_verdict(verdict)
+                self.store.add_verdict(verdict, MOST_VERDICTS)
 
     def expire_due(self) -> list[int]:
         """End the proposals whose lease is over; their ids."""

@@ -109,6 +109,8 @@ class Episode:
     steps: int = 0
     duration: float = 0.0
     deadline_misses: int = 0
+    median_lateness: float = 0.0
+    p99_lateness: float = 0.0
     max_lateness: float = 0.0
     stamp: float = 0.0
     problem: str = ""
@@ -215,7 +217,7 @@ class Verdict:
 
     def proven(self, key: str) -> bool:
         """Whether it comes from a holder of the key. Without a key nobody can tell, and it is taken at its word."""
-        return not key or hmac.compare_digest(self.proof, self._mac(key))
+        return not key or hmac.compare_digest(self.proof.encode(), self._mac(key).encode())
 
     def _mac(self, key: str) -> str:
         told = (self.status, self.verdict_id, self.monitor_uid, self.experiment_uid, self.proposal_id, self.theta_hash)

@@ -21,6 +21,7 @@ PERIOD = 100  # ms
 BUTTONS = {
     "stop": ("STOP", "the safety monitor holds everything; a rollout under way is stopped"),
     "rearm": ("Re-arm", "let things move again after a stop"),
+    "clear": ("Clear", "you have looked at the plant: a runner that is at fault, held, or waits for consent goes on"),
     "pause": ("Pause", "the optimizer hands out no further proposals"),
     "resume": ("Resume", "go on after a pause"),
     "approve": ("Approve", "let the waiting proposal run"),
@@ -201,6 +202,10 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
             hash = waiting[0].verdict.theta_hash
             self.client.call(name, waiting[0].id, hash)
             self.view.asked(name, hash)
+        elif name == "clear":
+            if runner := self.view.to_clear():
+                self.client.call(name, 0, runner)
+                self.view.asked(name)
         elif name == "violation":
             id = self.view.reportable()
             comment, said = self.ask(f"What did the rollout of proposal {id} do?")

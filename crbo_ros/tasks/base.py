@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.problem import Problem
+from crbo_ros.core.safe import Safe, safe_of
 from crbo_ros.core.space import Space
 from crbo_ros.errors import UnknownName
 from crbo_ros.plants.base import Connection
@@ -29,7 +30,8 @@ NAN = float("nan")
 COMPLETED = "completed"  # the episode ran to its end
 TERMINATED = "terminated"  # it ended early by the task's own rule (the pendulum fell); the return counts
 STOPPED = "stopped"  # somebody stopped it (monitor, operator, signal); no return
-FAILED = "failed"  # the plant failed or refused; no return
+FAILED = "failed"  # the plant refused what the policy asked for, or a simulation failed; no return
+BROKEN = "broken"  # a real plant failed, by no fault of the policy; no return, and no end of the proposal
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Outcome:
     """The result of one episode."""
 
     value: float  # the return; NaN unless end is completed or terminated
-    end: str  # one of the four words above
+    end: str  # one of the words above
     reason: str = ""  # why it ended, for people
     steps: int = 0
     duration: float = 0.0  # s of the plant's time
@@ -162,10 +164,18 @@ class Task(Connection, ABC):
         if self.plant is not None:
             self.plant.connect()
 
-    def stop(self) -> None:
-        """Plant into its safe state, now."""
-        if self.plant is not None:
-            self.plant.stop()
+    def stop(self) -> Safe | None:
+        """Plant into its safe state, now, and what was measured."""
+        if self.plant is None:
+            return Safe(True, "nothing moves")
+        real = getattr(self.plant, "is_hardware", True)
+        return safe_of(self.plant.stop(), not real, type(self.plant).__name__)
+
+    def cut(self) -> None:
+        """Begin to stop the plant, from any thread, without waiting for it."""
+        cut = getattr(self.plant, "cut", None)
+        if cut is not None:
+            cut()
 
     def close(self) -> None:
         """Safe state and disconnect."""

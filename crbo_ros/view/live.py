@@ -121,6 +121,11 @@ class LiveView:
                 return row
         return run.rows[-1] if run.rows else None
 
+    def to_clear(self) -> str:
+        """The first runner that waits for a person to look at its plant, or ""."""
+        wanted = {"error", "held"} if self.armed else {"error"}
+        return next((status.runner for status in self.live_runners() if status.state in wanted), "")
+
     def buttons(self) -> dict[str, bool]:
         """Which buttons apply. Stop is offered unless everything is known to be held already."""
         running = self.state.state if self.state and self.publishers.optimizer else ""
@@ -130,6 +135,7 @@ class LiveView:
             "pause": running == "running",
             "resume": running == "paused",
             "rearm": held,
+            "clear": bool(self.to_clear()),
             "approve": waiting,
             "reject": waiting,
         }

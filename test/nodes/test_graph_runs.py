@@ -108,7 +108,8 @@ def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(
             latencies.append(graph.ledger.lines("stopped")[-1]["time"] - called)
             time.sleep(0.7)
             assert len(graph.ledger.lines("start")) == count, "it moved although it was held"
-            peer.call(Trigger, "rearm")
+            assert not peer.call(Trigger, "rearm").success, "without a proof nothing is loosened"
+            assert peer.command(graph, "rearm").accepted
     assert sorted(latencies)[1] < 0.01 + 0.05, latencies  # the median: this machine is not a real-time one
     store = open_store(graph)
     assert store.proposals()[0].end is TrialStatus.FAILED
@@ -202,14 +203,15 @@ def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(
 
     graph = toy_graph(episodes=2, monitor={"require_operator": True})
     with graph:
-        wait_until(lambda: peer.call(ReviewProposal, "review_proposal", proposal_id=0, approve=True).accepted, 30)
+        wait_until(lambda: peer.command(graph, "approve", proposal_id=0).accepted, 30)
         wait_until(lambda: graph.ledger.lines("end"), 10, "the approved rollout")
         reject: dict[str, Any] = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
         wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 10)
         wait_until(lambda: open_store(graph).proposal(1).end is TrialStatus.VETOED, 10, "the veto")
         assert len(graph.ledger.lines("start")) == 1
         assert "looks odd" in open_store(graph).proposal(1).end_reason
-        assert not peer.call(ReviewProposal, "review_proposal", proposal_id=7, approve=True).accepted
+        assert not peer.command(graph, "approve", proposal_id=7).accepted
+        assert "proof" in peer.call(ReviewProposal, "review_proposal", proposal_id=2, approve=True).reason
 
 
 @pytest.mark.slow
@@ -240,7 +242,8 @@ def test_a_plant_that_keeps_failing_is_held_for_a_person_with_its_reason(
         assert any("the toy's motor is broken" in line for line in graph.said)
         time.sleep(1.0)
         assert [e.outcome for e in open_store(graph).episodes()] == ["completed"] * 2 + ["failed"] * 10
-        assert peer.call(Trigger, "episode_runner/clear").success
+        assert not peer.call(Trigger, "episode_runner/clear").success
+        assert peer.command(graph, "clear", "episode_runner").accepted
         wait_until(lambda: len(open_store(graph).episodes()) > 12, 20, "another try after a person has looked")
 
 

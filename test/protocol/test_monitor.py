@@ -15,6 +15,7 @@ from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.records import APPROVED, REFUSED, WAITING, Episode
+from crbo_ros.protocol.stops import Seen, Stops
 
 SPACE = Space([0.0, 0.0], [1.0, 1.0])
 THETA_0 = np.array([0.5, 0.5])
@@ -336,7 +337,8 @@ def test_nobody_is_advised_to_switch_the_thresholds_off(tmp_path: Path) -> None:
 
 def test_an_early_return_that_is_no_policy_does_not_disturb_the_first_question(tmp_path: Path) -> None:
     monitor = make(tmp_path)
-    monitor.add_return(seen([0.5], 1.0, 0))
+    with pytest.raises(InvalidInput, match="theta"):
+        monitor.add_return(seen([0.5], 1.0, 0))
     assert check(monitor, THETA_0, 0).status == APPROVED
 
 
@@ -359,6 +361,27 @@ def test_a_late_monitor_uses_the_history_that_it_heard_before_it_was_asked(tmp_p
     monitor.add_return(seen(THETA_0, 1.0, 0))
     assert check(monitor, [0.5, 0.6], 1).status == APPROVED
     assert monitor.n == 1
+
+
+# -- what became of a stop -----------------------------------------------------------------------------
+
+
+def test_a_stop_is_answered_runner_by_runner() -> None:
+    stops = Stops()
+    assert stops.answer(0.0, 1) == "no runner is heard"
+    stops.hear("/a", Seen(10.0, 0, "safe", "0 V", False))
+    stops.hear("/b", Seen(10.0, 0, "moving", "", False))
+    stops.hear("/c", Seen(10.0, 0, "safe", "not connected", True))
+    assert list(stops.unconfirmed(10.1, 1)) == ["/a", "/b"], "safe before the hold says nothing of after it"
+    stops.hear("/a", Seen(10.2, 1, "safe", "0 V", False))
+    stops.hear("/b", Seen(10.3, 1, "unknown", "no answer from the card", False))
+    assert stops.answer(10.5, 1).split("; ", 2) == [
+        "/a: SAFE (0 V)",
+        "/c: SAFE (not connected)",
+        "/b: NOT CONFIRMED (unknown, no answer from the card; last heard 0.2 s ago)",
+    ]
+    assert list(stops.unconfirmed(100.0, 1)) == ["/b"], "one that was not safe when it fell silent is not forgotten"
+    assert stops.unconfirmed(100.0, 2) == stops.unconfirmed(100.0, 1), "a runner that went away safely is"
 
 
 # -- the contract --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT
 from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.protocol.spool import Spool
-from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.protocol.store import SCHEMA_VERSION, ExperimentStore
 from crbo_ros.registry import make_method
 
 SPACE = Space([-1.0, -2.0], [1.0, 2.0])
@@ -427,7 +427,7 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
     for version in (1, 99):
         with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
             connection.execute(f"PRAGMA user_version={version}")
-        with pytest.raises(StoreError, match=f"schema {version}, this version reads schema 3"):
+        with pytest.raises(StoreError, match=f"number is {version}, not {SCHEMA_VERSION}"):
             open_experiment(tmp_path)
 
 

@@ -91,9 +91,15 @@ def test_the_files_are_those_of_the_command_line() -> None:
     assert files_of(words) == [Path("a.yaml"), Path("b/c.yaml")]
 
 
-@pytest.mark.parametrize("text", ["", "3", "a: b", "[", "/**: {ros__parameters: null}"])
-def test_what_is_no_parameter_file_is_left_to_ros(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "/**: {ros__parameters: null}"])
+def test_a_parameter_file_may_say_nothing(tmp_path: Path, text: str) -> None:
     assert found(tmp_path, text) == ""
+
+
+@pytest.mark.parametrize("text", ["3", "a: b", "[", "/**: {ros__parameters: 3}", "a: &x {ros__parameters: *x}", "a:"])
+def test_what_is_no_parameter_file_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"limits\.yaml"):
+        found(tmp_path, text)
 
 
 @pytest.mark.parametrize("file", sorted(CONFIG.glob("*.yaml")), ids=lambda file: file.name)

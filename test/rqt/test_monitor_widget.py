@@ -9,7 +9,7 @@ import pytest
 
 from crbo_ros.protocol.records import ContractState, Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
@@ -147,6 +147,14 @@ def test_the_contract_is_shown_with_what_was_spent_and_what_is_left(widget: Any)
     for part in ("empty: 3 of 4 falls of new policies in 40/100, 1 under way", "account -0.7", "proven: proposal 12"):
         assert part in text
     assert "the account is empty" in text
+
+
+def test_a_runner_at_fault_can_be_cleared(widget: Any, client: Client) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), RunnerStatus("/a", "running"))
+    assert not widget.buttons["clear"].isEnabled()
+    feed(widget, RunnerStatus("/b", "error", "no answer from the card"))
+    click(widget, "clear")
+    assert client.calls == [("clear", 0, "/b")]
 
 
 def test_a_click_on_a_disabled_button_does_nothing(widget: Any, client: Client) -> None:
