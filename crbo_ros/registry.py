@@ -41,6 +41,7 @@ METHODS = {
     "logei": "crbo_ros.methods.logei:LogEI",
     "gibo": "crbo_ros.methods.gibo:GIBO",
     "safe_opt": "crbo_ros.methods.safe_opt:SafeOpt",
+    "acceptance": "crbo_ros.methods.acceptance:Acceptance",  # old against new: crbo accept
 }
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
 BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "crbo_ros"
 SHARED = {
     "clock",
     "errors",
+    "home",
     "registry",
     "signals",
     "file_lock",
@@ -19,6 +20,7 @@ SHARED = {
     "compiled",
     "msg",
     "srv",
+    "action",
     "",
 }  # known to every room
 # room -> the rooms that it may import from, besides itself and what is shared

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.view.numbers import number, percent
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_var
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
+    add_experiment(parser)
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--best", type=Path, metavar="FILE", help="write the recommended policy as JSON")
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from crbo_ros.errors import InvalidInput
     from crbo_ros.view.record import find_store, read_run
 
-    run = read_run(find_store(args.experiment))
+    run = read_run(find_store(args.experiment, args.experiments_dir))
     if args.json:
         print(json.dumps(as_json(run)))
     else:

@@ -14,9 +14,10 @@ import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol.episode_lines import EpisodeLines
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
-from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
-from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.ports import ACCEPTED, ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
+from crbo_ros.protocol.records import VETOED, Episode, Verdict
 from crbo_ros.registry import make_method
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
@@ -42,6 +43,7 @@ class OptimizerNode(base.ManagedNode):
         # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
         self._worker = self.make_worker("fitting")
         self._ticking = self._preparing = False  # whether such a job is in the queue
+        self._lines = EpisodeLines()
         defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
         defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
@@ -113,6 +115,10 @@ class OptimizerNode(base.ManagedNode):
             return
         fields = {"experiment": experiment.name, "task": experiment.task, "id": best.id, "mean": best.mean}
         fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
+        space, start = experiment.problem.space, experiment.problem.theta_0
+        if space.named:
+            rows = zip(space.names, start.tolist(), best.theta.tolist(), strict=True)
+            fields["parameters"] = {name: {"old": old, "new": new} for name, old, new in rows}
         file = self.folder() / "best.json"
         try:
             part = file.with_suffix(".part")
@@ -201,9 +207,12 @@ class OptimizerNode(base.ManagedNode):
         experiment = self.experiment
         if experiment is None:
             return RECEIPTS[RETRY], "the optimizer is not configured"
-        status, reason = experiment.acknowledge(convert.from_message(message, Episode))
+        episode = convert.from_message(message, Episode)
+        status, reason = experiment.acknowledge(episode)
         if reason:
             self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+        if status == ACCEPTED and episode.outcome != VETOED:  # (the monitor tells of its vetoes)
+            self.get_logger().info(self._lines.line(experiment, episode))
         self._changed.set()
         return RECEIPTS[status], reason
 
@@ -297,6 +306,7 @@ class OptimizerNode(base.ManagedNode):
             state=STATES[summary["state"]],
             message=summary["message"] or summary.get("region_state", ""),
             dim=experiment.method.space.dim,
+            names=experiment.problem.space.names if experiment.problem.space.named else [],
             budget=experiment.budget,
         )
         for name in METRICS:

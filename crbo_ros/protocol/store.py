@@ -89,6 +89,8 @@ class ExperimentStore:
     def create(self, experiment: Experiment, problem: Problem, *, version: str, now: float) -> None:
         space = problem.space
         with self.database.transaction():
+            if space.named:
+                self.database.execute("INSERT OR REPLACE INTO flags VALUES (?, ?)", "names", json.dumps(space.names))
             self.database.insert(
                 "experiment", uid=experiment.uid, name=experiment.name, task=problem.task, problem=experiment.problem,
                 method=experiment.method, seed=experiment.seed, dim=space.dim, lower=to_blob(space.lower),
@@ -250,6 +252,10 @@ class ExperimentStore:
     def flag(self, name: str) -> str:
         rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)
         return str(rows[0][0]) if rows else ""
+
+    def names(self) -> list[str]:
+        """The parameters' names, in theta's order; empty: they have none."""
+        return list(json.loads(self.flag("names") or "[]"))
 
     def close(self) -> None:
         self.database.close()

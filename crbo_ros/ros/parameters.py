@@ -42,7 +42,9 @@ class Parameter:
 
 COMMON = (
     Parameter("experiment", "experiment", "name of the experiment; its folder below experiments_dir"),
-    Parameter("experiments_dir", "~/.ros/crbo_ros", "folder that holds a folder for each experiment"),
+    Parameter(
+        "experiments_dir", "", "folder with a folder for each experiment; empty: CRBO_HOME, or crbo_ros in ROS_HOME"
+    ),
     Parameter("task", "furuta", "registered task (furuta, basketball, pendulum, ...; custom: a runner of your own)"),
     Parameter("plant", "", "the task's plant; empty: the task's first one"),
     Parameter("task_options", GROUP, "options of the task, one parameter each (task_options.env, ...)"),

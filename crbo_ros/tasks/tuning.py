@@ -66,7 +66,10 @@ class Tuning(Task):
             episodes=cls.episodes,
             episode_seconds=setting + episode.longest + returns.longest(episode.timeout) + FAREWELL,
             hardware=True,  # for all we know
-            options={"parameters": [parameter.label for parameter in config.parameters]},
+            options={
+                "parameters": [parameter.label for parameter in config.parameters],
+                **({"fixed": [(p.label, p.start) for p in config.fixed]} if config.fixed else {}),
+            },
             returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
         )
 

@@ -17,25 +17,25 @@ from typing import Any
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
+from crbo_ros.home import home
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
 from crbo_ros.protocol.store import ExperimentStore, load_state
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
-HOME = "experiments"  # where names are looked up, below the current folder
 
 
-def find_store(experiment: str | Path) -> Path:
-    """The store behind a folder, a file, or a name below ./experiments; StoreError lists what there is."""
-    given = Path(experiment)
-    for candidate in (given, Path(HOME) / given):
+def find_store(experiment: str | Path, experiments_dir: str | Path = "") -> Path:
+    """The store behind a folder, a file, or the name of an experiment; StoreError lists what there is."""
+    given, place = Path(experiment), home(experiments_dir)
+    for candidate in (given, place / given):
         if candidate.is_file():
             return candidate
         if (candidate / FILE).is_file():
             return candidate / FILE
-    known = sorted(path.parent.name for path in Path(HOME).glob(f"*/{FILE}"))
-    there = f"./{HOME} has: {', '.join(known)}" if known else f"there are none in ./{HOME} either"
+    known = sorted(path.parent.name for path in place.glob(f"*/{FILE}"))
+    there = f"{place} has: {', '.join(known)}" if known else f"there are none in {place} either"
     raise StoreError(f"{experiment}: neither a folder with {FILE}, nor such a file, nor the name of one; {there}")
 
 

@@ -34,6 +34,7 @@ class Tuned:
     upper: float
     start: float
     log: bool = False
+    kind: str = "double"  # or integer, or bool: how its node holds it
 
     @property
     def label(self) -> str:
@@ -96,6 +97,8 @@ class TuningConfig:
     returns: ReturnConfig
     gamma: float = 0.5
     rest: str = "best"  # the values between episodes and after a stop: best known so far, or start
+    fixed: tuple[Tuned, ...] = ()  # set with the others, always to their start value; no part of theta
+    below: tuple[tuple[int, int], ...] = ()  # theta_i < theta_j
 
     @property
     def space(self) -> Space:
@@ -104,6 +107,8 @@ class TuningConfig:
             [p.upper for p in self.parameters],
             log=[p.log for p in self.parameters],
             names=[p.label for p in self.parameters],
+            integer=[p.kind != "double" for p in self.parameters],
+            below=self.below,
         )
 
 
@@ -111,16 +116,20 @@ def read_config(path: str | Path) -> TuningConfig:
     """The configuration, or InvalidInput with file, line and field."""
     root = read_yaml(path)
     sections = root.list("parameters")
-    parameters = tuple(_tuned(section) for section in sections)
-    labels = [parameter.label for parameter in parameters]
+    listed = [(section.flag("fixed"), _tuned(section)) for section in sections]
+    parameters = tuple(parameter for fixed, parameter in listed if not fixed)
+    labels = [parameter.label for _, parameter in listed]
     for i, section in enumerate(sections):
         if labels[i] in labels[:i]:
             raise section.error(f"{labels[i]} is listed twice", "name")
+    if not parameters:
+        raise root.error("all of them are fixed: nothing is left to tune", "parameters")
     episode = read_episode(root.required("episode"))
     returns = read_return(root.required("return"), episode.start is not None)
     config = TuningConfig(
-        parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start"))
-    )
+        parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start")),
+        fixed=tuple(parameter for fixed, parameter in listed if fixed), below=_below(root, parameters),
+    )  # fmt: skip
     root.close()
     return config
 
@@ -132,7 +141,32 @@ def read_gamma(root: Section) -> float:
     return gamma
 
 
+def _below(root: Section, parameters: Sequence[Tuned]) -> tuple[tuple[int, int], ...]:
+    """`constraints: [a < b]`, by names (with their nodes, where a name is not unique)."""
+    found = []
+    for text in root.texts("constraints") if root.has("constraints") else ():
+        low, less, high = (part.strip() for part in text.partition("<"))
+        pair = []
+        for word in (low, high):
+            fits = [i for i, p in enumerate(parameters) if word in (p.name, p.label)]
+            if not less or len(fits) != 1:
+                raise root.error(f"{text!r} is not of the form a < b, of parameters that move", "constraints")
+            pair.append(fits[0])
+        i, j = pair
+        if not parameters[i].start < parameters[j].start:
+            raise root.error(f"{text!r} does not hold for the start values", "constraints")
+        found.append((i, j))
+    return tuple(found)
+
+
 def _tuned(section: Section) -> Tuned:
+    kind = section.text("type", "double", choices=("double", "integer", "bool"))
+    if kind == "bool":
+        on = section.flag("start")
+        return Tuned(absolute_name(section, "node"), section.text("name"), 0.0, 1.0, float(on), kind=kind)
+    if section.flag("fixed"):
+        value = section.number("start")
+        return Tuned(absolute_name(section, "node"), section.text("name"), value, value, value, kind=kind)
     lower, upper, start = (section.number(name) for name in ("lower", "upper", "start"))
     log = section.text("scale", "linear", choices=("linear", "log")) == "log"
     if lower >= upper:
@@ -141,7 +175,7 @@ def _tuned(section: Section) -> Tuned:
         raise section.error(f"{start:g} is outside [{lower:g}, {upper:g}]", "start")
     if log and lower <= 0.0:
         raise section.error(f"{lower:g}: a log scale needs bounds above 0", "lower")
-    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log)
+    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log, kind)
 
 
 def read_episode(section: Section) -> EpisodeConfig:

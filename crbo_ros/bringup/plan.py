@@ -1,0 +1,93 @@
+"""A run before it begins: what will be started, and everything that can be known to be wrong about it.
+
+`ros2 launch` and `crbo run` both begin with this, so that a mistake is told once, before any process is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from crbo_ros.bringup.graph import LOG_LEVEL, NAMESPACE, REMAP, RUNNER, NodeSpec, graph, remappings
+from crbo_ros.core.problem import Problem
+from crbo_ros.errors import InvalidInput
+from crbo_ros.home import home, namespace_of
+from crbo_ros.protocol.database import claim
+from crbo_ros.registry import load, make_method, make_task, task_problem
+from crbo_ros.ros.parameter_files import complaint, sections
+from crbo_ros.ros.parameters import GROUP, NODES, flatten
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One graph, checked."""
+
+    task: str
+    specs: list[NodeSpec]
+    problem: Problem
+    folder: Path  # of the experiment
+    namespace: str
+    remap: list[tuple[str, str]]
+    log_level: str
+
+    @property
+    def own(self) -> dict[str, object]:
+        """The optimizer's parameters."""
+        return self.specs[0].configured()
+
+
+def make_plan(task: str, arguments: dict[str, str]) -> Plan:
+    """What the arguments mean; CrboError names what is wrong with them, or what is not installed."""
+    folder = str(home(arguments.get("experiments_dir", "")))
+    if arguments.get("experiments_dir"):
+        arguments = {**arguments, "experiments_dir": folder}
+    specs = graph(task, arguments)
+    own = specs[0].configured()
+    problem = task_problem(task, own.get("plant") or None, **own.get("task_options", {}))
+    experiment = str(own["experiment"])
+    namespace = (arguments.get(NAMESPACE.name) or namespace_of(experiment)).strip("/")
+    for spec in specs:
+        _check_parameters(spec, namespace)
+    _check_method(own, problem)
+    if any(spec.executable == RUNNER for spec in specs):
+        make_task(task, problem.plant, **own.get("task_options", {})).check()
+    place = home(str(own.get("experiments_dir") or "")) / experiment
+    with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
+        os.close(claim(place / "experiment.sqlite"))
+    for spec in specs:
+        if spec.executable == RUNNER:
+            spec.parameters["exit_when_done"] = True
+    return Plan(
+        task, specs, problem, place, namespace, remappings(arguments.get(REMAP.name, "")),
+        arguments.get(LOG_LEVEL.name) or LOG_LEVEL.default,
+    )  # fmt: skip
+
+
+def _check_parameters(spec: NodeSpec, namespace: str) -> None:
+    """As the node itself would, at its start: names, types and ranges."""
+    table, values = NODES[spec.executable], spec.configured()
+    names = list(flatten(values))
+    full = "/".join(["", *filter(None, [namespace]), spec.name])
+    if wrong := complaint(full, table, names, sections(spec.params_file)):
+        raise InvalidInput(wrong)
+    for parameter in table:
+        value = values.get(parameter.name, parameter.default)
+        if parameter.default == GROUP:
+            continue
+        if type(value) is not type(parameter.default):
+            wanted = type(parameter.default).__name__
+            raise InvalidInput(f"parameter {parameter.name} of {spec.name}: {value!r} is not a {wanted}")
+        if wrong := parameter.complaint(value):
+            raise InvalidInput(f"parameter {wrong}")
+
+
+def _check_method(own: dict[str, object], problem: Problem) -> None:
+    method, settings = str(own.get("method", "crbo")), own.get("settings", {})
+    assert isinstance(settings, dict)
+    load("methods", method)
+    try:
+        make_method(method, problem.space, problem.theta_0, seed=1, **settings)
+    except TypeError as error:
+        raise InvalidInput(f"parameter settings: {error}") from None
