@@ -41,9 +41,9 @@ METHODS = {
     "logei": "crbo_ros.methods.logei:LogEI",
     "gibo": "crbo_ros.methods.gibo:GIBO",
     "safe_opt": "crbo_ros.methods.safe_opt:SafeOpt",
-    "acceptance": "crbo_ros.methods.acceptance:Acceptance",  # old against new: crbo accept
 }
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
+UNLISTED = {"acceptance": "crbo_ros.methods.acceptance:Acceptance"}  # old against new: not to choose, crbo accept does
 BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}
 
 
@@ -54,7 +54,7 @@ def names(kind: str) -> list[str]:
 
 def load(kind: str, name: str) -> Any:
     """The class registered under a name; UnknownName lists what there is."""
-    if target := BUILT_IN[kind].get(name):
+    if target := BUILT_IN[kind].get(name) or UNLISTED.get(name):
         module, attribute = target.split(":")
         return getattr(import_module(module), attribute)
     for point in entry_points(group=f"crbo_ros.{kind}", name=name):

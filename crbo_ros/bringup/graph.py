@@ -51,6 +51,7 @@ ARGUMENTS = (
     Argument("experiment", "name of the experiment (default: TASK-PLANT-METHOD-sSEED)", ALL),
     Argument("experiments_dir", "where experiments are kept (default: CRBO_HOME, or crbo_ros in ROS_HOME)", ALL),
     Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
+    Argument("attach", "earlier episodes to begin with: a CSV file, or an experiment of the same kind", (OPTIMIZER,)),
     Argument("use_sim_time", "stamps come from /clock (true, false)", ALL, bool),
 )
 # Short names for task_options.
@@ -138,6 +139,8 @@ def graph(task: str, arguments: dict[str, str]) -> list[NodeSpec]:
     file = Path(arguments[CONFIG.name]).expanduser() if arguments.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
+    if (earlier := arguments.get("attach")) and Path(earlier).expanduser().exists():
+        arguments["attach"] = str(Path(earlier).expanduser().resolve())
     values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
         if text := arguments.get(argument.name, ""):

@@ -24,7 +24,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
 from crbo_ros.bringup.graph import CONFIG, EVERY, RUNNER, Argument, NodeSpec, choices, in_force, with_task_options
-from crbo_ros.bringup.plan import Plan, make_plan
+from crbo_ros.bringup.plan import Plan, make_plan, save_plan
 from crbo_ros.bringup.processes import Restarts, environment, new_key
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import ENDED, STUCK
@@ -78,6 +78,7 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
             plan = make_plan(name, with_task_options(given))
         except CrboError as error:  # launch says it once, starts nothing, and ends with exit code 1
             raise RuntimeError(str(error)) from None
+        save_plan(plan)
         nodes = Nodes(plan, given[EVALUATE.name] or EVALUATE.default, given[REPORT.name] != "false")
         return [LogInfo(msg=nodes.greeting), *(action for spec in plan.specs for action in nodes.start(spec))]
 
@@ -159,3 +160,30 @@ def _fail(reason: str) -> list[Any]:
         raise RuntimeError(reason)
 
     return [OpaqueFunction(function=fail)]
+
+
+def accept() -> LaunchDescription:
+    """`crbo accept` as a launch description; its exit code is 1 where the new policy is not accepted."""
+    words = {
+        "experiment": "name of the experiment, or its folder",
+        "experiments_dir": "where experiments are kept (default: CRBO_HOME, or crbo_ros in ROS_HOME)",
+        "level": "how often a wrong answer is acceptable",
+        "margin": "a gain that would not be worth it (default: half of what the experiment promises)",
+        "rollouts": "at most so many in all",
+        "by": "who signs (default: the user)",
+    }
+    defaults = {"experiments_dir": "", "level": "0.05", "margin": "", "rollouts": "100", "by": ""}
+    declared = [DeclareLaunchArgument(n, default_value=defaults.get(n), description=d) for n, d in words.items()]
+
+    def start(context: LaunchContext) -> list[Any]:
+        given = {name: LaunchConfiguration(name).perform(context) for name in words}
+        line = [sys.executable, "-u", "-m", "crbo_ros.cli", "accept", given.pop("experiment")]
+        line += [word for n, v in given.items() if v for word in ("--" + n.replace("_", "-"), v)]
+        process = ExecuteProcess(cmd=line, name="accept", output="screen", emulate_tty=False)
+
+        def on_exit(event: Any, context: LaunchContext) -> list[Any]:
+            return _fail(f"not accepted (exit code {event.returncode})") if event.returncode else []
+
+        return [process, RegisterEventHandler(OnProcessExit(target_action=process, on_exit=on_exit))]
+
+    return LaunchDescription([*declared, OpaqueFunction(function=start)])

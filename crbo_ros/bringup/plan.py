@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,12 @@ from crbo_ros.core.problem import Problem
 from crbo_ros.errors import InvalidInput
 from crbo_ros.home import home, namespace_of
 from crbo_ros.protocol.database import claim
+from crbo_ros.protocol.earlier import earlier_episodes
 from crbo_ros.registry import load, make_method, make_task, task_problem
 from crbo_ros.ros.parameter_files import complaint, sections
 from crbo_ros.ros.parameters import GROUP, NODES, flatten
+
+RUN = "run.json"
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Plan:
     namespace: str
     remap: list[tuple[str, str]]
     log_level: str
+    arguments: dict[str, str]  # those that were given
 
     @property
     def own(self) -> dict[str, object]:
@@ -54,6 +59,8 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
     if any(spec.executable == RUNNER for spec in specs):
         make_task(task, problem.plant, **own.get("task_options", {})).check()
     place = home(str(own.get("experiments_dir") or "")) / experiment
+    if own.get("attach") and not (place / "experiment.sqlite").exists():
+        earlier_episodes(str(own["attach"]), problem, str(own.get("experiments_dir") or ""))
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
         os.close(claim(place / "experiment.sqlite"))
     for spec in specs:
@@ -61,8 +68,25 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
             spec.parameters["exit_when_done"] = True
     return Plan(
         task, specs, problem, place, namespace, remappings(arguments.get(REMAP.name, "")),
-        arguments.get(LOG_LEVEL.name) or LOG_LEVEL.default,
+        arguments.get(LOG_LEVEL.name) or LOG_LEVEL.default, {k: v for k, v in arguments.items() if v},
     )  # fmt: skip
+
+
+def save_plan(plan: Plan) -> None:
+    """Beside the experiment, for those who run it on (crbo accept): how it was started."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    part = plan.folder / "run.json.part"
+    part.write_text(json.dumps({"task": plan.task, "arguments": plan.arguments}, indent=1))
+    part.replace(plan.folder / RUN)
+
+
+def read_plan(folder: Path) -> tuple[str, dict[str, str]]:
+    """(task, arguments) of an experiment's last start; InvalidInput if nobody wrote them down."""
+    try:
+        found = json.loads((folder / RUN).read_text())
+        return str(found["task"]), {str(k): str(v) for k, v in found["arguments"].items()}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidInput(f"{folder / RUN} does not say how this experiment was started ({error})") from None
 
 
 def _check_parameters(spec: NodeSpec, namespace: str) -> None:

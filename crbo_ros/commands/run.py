@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from crbo_ros.bringup.graph import EVERY, with_task_options
-from crbo_ros.bringup.plan import Plan, make_plan
+from crbo_ros.bringup.plan import Plan, make_plan, save_plan
 from crbo_ros.commands.summary import About, conclude
 from crbo_ros.nodes import STUCK
 from crbo_ros.signals import Signals
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
     plan = make_plan(args.task, with_task_options({a.name: str(getattr(args, a.name)) for a in EVERY}))
+    save_plan(plan)
     code = run_graph(plan)
     return code or conclude(plan.folder, About.of(plan), evaluate=args.evaluate, report=not args.no_report)
 

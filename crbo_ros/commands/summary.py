@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crbo_ros.commands.arguments import add_experiment
+from crbo_ros.commands.deployment import write_parameters
 from crbo_ros.errors import CrboError, InvalidInput
 
 if TYPE_CHECKING:
@@ -105,15 +106,10 @@ def tuned(folder: Path, about: About, old: Any, new: Any) -> list[str]:
     if about.task != "tuning" or not Path(about.options.get("config", "")).is_file():
         return []
     from crbo_ros.plants.ros.config import read_config
-    from crbo_ros.view.parameters import changes, difference, parameter_text, typed, write_text
+    from crbo_ros.view.parameters import changes
 
     config = read_config(about.options["config"])
-    texts = []
-    for theta in (old, new):
-        values = [(p.node, p.name, typed(p.kind, v)) for p, v in zip(config.parameters, theta, strict=True)]
-        texts.append(parameter_text([*values, *((p.node, p.name, typed(p.kind, p.start)) for p in config.fixed)]))
-    file = write_text(folder / "tuned.yaml", texts[1])
-    diff = write_text(folder / "tuned.diff", difference(texts[0], texts[1], "start.yaml", "tuned.yaml"))
+    file, diff = write_parameters(folder, config, old, new)
     lines = [f"           {line}" for line in changes([p.label for p in config.parameters], old, new)]
     return [*lines, f"parameters {file}\n           {diff}"]
 

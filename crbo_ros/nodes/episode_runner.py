@@ -6,6 +6,7 @@ the plant and asks the gate before every action. What must survive a kill lies i
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -76,6 +77,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         assert self.task is not None
         assert self.spool is not None
         self.task.connect()
+        self._keep_former()
         self._rig = TaskRig(
             self.task, self.gate, self.value("seed"), self._driver.wake,
             record=lambda: bool(self.value("publish_trajectory")), show=self._show, on_outcome=self._keep_outcome,
@@ -93,6 +95,14 @@ class EpisodeRunnerNode(base.ManagedNode):
             loop.recent = [episode for episode in history if episode.counts][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
+
+    def _keep_former(self) -> None:
+        """Write down, once, what a plant held before this experiment changed it: crbo rollback puts it back."""
+        former, file = getattr(getattr(self.task, "plant", None), "former", None), self.folder() / "former.json"
+        if former and not file.exists():
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(former, indent=1))
+            part.replace(file)
 
     def quit(self) -> None:
         """No rollout begins any more, and the plant stops; does not wait."""

@@ -14,6 +14,7 @@ import crbo_ros.srv as srv
 from crbo_ros.core.trial import LARGEST
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol.earlier import earlier_episodes
 from crbo_ros.protocol.episode_lines import EpisodeLines
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
 from crbo_ros.protocol.ports import ACCEPTED, ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
@@ -90,6 +91,10 @@ class OptimizerNode(base.ManagedNode):
             budget=budget,
             lease=self.value("lease"),
         )
+        if self.value("attach") and not self.experiment.method.trials:
+            episodes = earlier_episodes(self.value("attach"), problem, self.value("experiments_dir"))
+            count = self.experiment.attach(episodes, self.value("attach"))
+            self.get_logger().info(f"begins with {count} earlier episodes from {self.value('attach')}")
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(budget)  # a larger budget lets it go on
         n = self.experiment.method.n

@@ -25,15 +25,16 @@ class EpisodeLines:
     def line(self, experiment: OptimizerServer, episode: Episode) -> str:
         """The line about an episode that has just been recorded."""
         method, best = experiment.method, experiment.best()
+        n, budget = method.n - experiment.attached, max(0, experiment.budget - experiment.attached)
         proposal = method.trials[episode.proposal_id].proposal
         ended = f"return {_number(episode.value)}" if episode.counts else episode.outcome
         vetoed = sum(trial.end.value == "vetoed" for trial in method.trials)
         parts = [
-            f"episode {method.n}/{experiment.budget or '-'}  proposal {episode.proposal_id} ({proposal.kind})  {ended}",
+            f"episode {n}/{budget or '-'}  proposal {episode.proposal_id} ({proposal.kind})  {ended}",
             f"best {_number(best.mean if best else math.nan)}",
             f"worst case {_number(episode.predicted_worst_case)}",
             f"vetoes {vetoed}",
-            f"ETA {self._left(method.n, experiment.budget)}",
+            f"ETA {self._left(n, budget)}",
         ]
         if progress := method.report().get("progress"):
             parts[1:3] = [str(progress)]

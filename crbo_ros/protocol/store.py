@@ -129,14 +129,30 @@ class ExperimentStore:
     ) -> None:  # fmt: skip
         """The proposal, and the method's state just after it made it, in one transaction."""
         with self.database.transaction():
-            self.database.insert(
-                "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
-                kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
-                worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
-                gamma=null(proposal.gamma), created=now, report=json.dumps(report),
-            )  # fmt: skip
-            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
-            self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
+            self._add_proposal(proposal, runner, request_id, now, report, state)
+
+    def attach(self, episodes: list[tuple[Proposal, Episode]], *, now: float, state: bytes) -> None:
+        """Earlier episodes, all of them or none, and the method's state that knows them."""
+        with self.database.transaction():
+            for proposal, episode in episodes:
+                self._add_proposal(proposal, episode.runner, episode.episode_uid, now, {}, state)
+                self.database.execute(
+                    "UPDATE proposals SET end = ?, end_reason = ?, ended = ? WHERE id = ?",
+                    TrialStatus.COMPLETED.value, episode.reason, now, proposal.id,
+                )  # fmt: skip
+                self._insert(episode)
+
+    def _add_proposal(
+        self, proposal: Proposal, runner: str, request_id: str, now: float, report: dict[str, Any], state: bytes
+    ) -> None:
+        self.database.insert(
+            "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
+            kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
+            worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
+            gamma=null(proposal.gamma), created=now, report=json.dumps(report),
+        )  # fmt: skip
+        sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
+        self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
 
     def proposals(self, where: str = "", *arguments: Any) -> list[ProposalRow]:
         rows = self.database.query(

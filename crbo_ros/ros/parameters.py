@@ -65,6 +65,7 @@ OPTIMIZER = (
     ),
     Parameter("lease", 600.0, "s without a word from its runner until a proposal is withdrawn", minimum=1.0),
     Parameter("resume", True, "carry on with an experiment that exists; false: refuse it"),
+    Parameter("attach", "", "earlier episodes to begin with: a CSV file, or an experiment of the same problem"),
 )
 
 MONITOR = (

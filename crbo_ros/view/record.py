@@ -89,7 +89,7 @@ def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Be
     if not observed:
         return None, ""
     try:
-        best = _replayed(store, row).best()
+        best = replayed(store, row).best()
         if best is not None:
             return best, "posterior mean" if math.isfinite(best.sigma) else "best observed"
     except Exception:  # a method of another package, or settings of another version: the record itself still stands
@@ -98,7 +98,7 @@ def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Be
     return Best(top.proposal_id, top.theta, math.nan, math.nan, top.value), "best observed"
 
 
-def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
+def replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     """The method as it stood when the store was last written."""
     from crbo_ros.registry import make_method
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
+from crbo_ros.returns.definition import ReturnDefinition, definition, read_definition
+from crbo_ros.returns.fields import field_steps
 from crbo_ros.yaml_section import Missing, Section, read_yaml
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -21,7 +23,6 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
 }
 INTERFACE = re.compile(r"[A-Za-z]\w*/(msg|srv|action)/[A-Za-z]\w*")
-STEP = re.compile(r"([A-Za-z_]\w*)((?:\[-?\d+\])*)")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Tuned:
 class Call:
     """A service or an action, its type, and what is sent to it."""
 
-    kind: str  # "service" or "action"
+    kind: str  # "service", "action", or "topic": a message that is published once
     name: str
     type: str
     request: dict[str, Any] = field(default_factory=dict)
@@ -64,13 +65,16 @@ class EpisodeConfig:
     @property
     def longest(self) -> float:
         """From the start to the end, with every time-out."""
-        answers = 0 if self.start is None else 2 if self.start.kind == "action" else 1  # acceptance, and result
+        answers = (
+            0 if self.start is None or self.start.kind == "topic" else 2 if self.start.kind == "action" else 1
+        )  # acceptance, and result
         return self.delay + answers * self.timeout + (self.seconds or 0.0)
 
 
 @dataclass(frozen=True)
 class ReturnConfig:
-    """Where the return comes from: a topic's field during the episode, the start's answer, or another service."""
+    """Where the return comes from: a topic's field during the episode, the start's answer, another service, or, by a
+    definition (crbo_ros.returns), metrics of what several topics said."""
 
     field: str
     topic: str = ""
@@ -80,10 +84,11 @@ class ReturnConfig:
     best_effort: bool = False
     service: Call | None = None
     negate: bool = False
+    definition: ReturnDefinition | None = None
 
     def longest(self, timeout: float) -> float:
         """s after an episode's end within which the return is there, or has failed."""
-        return self.settle + timeout if self.topic else timeout if self.service else 0.0
+        return self.settle + timeout if self.topic or self.definition else timeout if self.service else 0.0
 
     def value(self, samples: Sequence[float]) -> float:
         value = AGGREGATES[self.aggregate](samples)
@@ -125,7 +130,7 @@ def read_config(path: str | Path) -> TuningConfig:
     if not parameters:
         raise root.error("all of them are fixed: nothing is left to tune", "parameters")
     episode = read_episode(root.required("episode"))
-    returns = read_return(root.required("return"), episode.start is not None)
+    returns = read_return(root.required("return"), episode.start is not None and episode.start.kind != "topic")
     config = TuningConfig(
         parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start")),
         fixed=tuple(parameter for fixed, parameter in listed if fixed), below=_below(root, parameters),
@@ -180,10 +185,10 @@ def _tuned(section: Section) -> Tuned:
 
 def read_episode(section: Section) -> EpisodeConfig:
     started, stopped = section.section("start"), section.section("stop")
-    start = None if started is None else _call(started, ("service", "action"))
+    start = None if started is None else _call(started, ("service", "action", "topic"))
     stop = None if stopped is None else _call(stopped, ("service",))
     seconds = section.number("seconds", None, positive=True)
-    if start is None and seconds is None:
+    if (start is None or start.kind == "topic") and seconds is None:
         raise section.error("needs `start` (a service or an action), or `seconds`, or both")
     return EpisodeConfig(
         start,
@@ -195,6 +200,14 @@ def read_episode(section: Section) -> EpisodeConfig:
 
 
 def read_return(section: Section, has_answer: bool) -> ReturnConfig:
+    if section.has("terms") or section.has("definition"):
+        best_effort = section.text("reliability", "reliable", choices=("reliable", "best_effort")) == "best_effort"
+        settle = section.number("settle", 0.1, minimum=0.0)
+        if section.has("terms"):
+            found = definition(section)
+        else:
+            found = read_definition(Path(section.file).parent / section.text("definition"))
+        return ReturnConfig("", settle=settle, best_effort=best_effort, definition=found)
     field = section.text("field")
     try:
         field_steps(field)
@@ -232,6 +245,8 @@ def _call(section: Section, kinds: tuple[str, ...]) -> Call:
     name = absolute_name(section, kind)
     if kind == "action":
         return Call(kind, name, _interface(section, "type", "action"), section.plain("goal"))
+    if kind == "topic":
+        return Call(kind, name, _interface(section, "type", "msg"), section.plain("message"))
     default = None if section.has("type") else "std_srvs/srv/Trigger"
     return Call(kind, name, default or _interface(section, "type", "srv"), section.plain("request"))
 
@@ -253,35 +268,3 @@ def _interface(section: Section, name: str, kind: str) -> str:
         example = {"msg": "std_msgs/msg/Float64", "srv": "std_srvs/srv/Trigger", "action": "nav2_msgs/action/Wait"}
         raise section.error(f"{text!r} is not a type such as {example[kind]}", name)
     return text
-
-
-# -- a field of a message ------------------------------------------------------------------------------
-
-
-def field_steps(path: str) -> list[str | int]:
-    """`pose.covariance[7]` -> ["pose", "covariance", 7]."""
-    steps: list[str | int] = []
-    for part in path.split("."):
-        match = STEP.fullmatch(part)
-        if not match:
-            raise InvalidInput(f"{path!r} is not a field such as data, pose.position.x or data[2]")
-        steps.append(match[1])
-        steps += [int(number) for number in re.findall(r"-?\d+", match[2])]
-    return steps
-
-
-def field_value(message: Any, path: str) -> float:
-    """The number at a field; a text is read as a number (a Trigger's message). InvalidInput says what is wrong."""
-    found = message
-    for step in field_steps(path):
-        try:
-            found = found[step] if isinstance(step, int) else getattr(found, step)
-        except (AttributeError, IndexError, TypeError):
-            raise InvalidInput(f"field {path!r}: {type(found).__name__} has no {step!r}") from None
-    try:
-        value = float(found)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"field {path!r}: {found!r} is not a number") from None
-    if not math.isfinite(value):
-        raise InvalidInput(f"field {path!r}: is {value}")
-    return value

@@ -48,6 +48,7 @@ class RosParameters(Connection):
         self.start = np.array([parameter.start for parameter in config.parameters])
         self.rest = self.start  # what stop() sets
         self._types: dict[str, int] = {}  # by label
+        self.former: list[tuple[str, str, Any]] = []  # (node, name, value) as they were found
         self._guardian: Watchdog | None = None
         self._touched = False  # the node may hold other values than `rest`
         self._running = False  # an episode may be under way
@@ -89,6 +90,7 @@ class RosParameters(Connection):
 
     def _look(self) -> None:
         """Every parameter exists and is a number; what differs from the start values is said."""
+        self.former = []
         found = read(self.link, {node: list(names) for node, names in self._grouped(self.start).items()})
         for parameter in (*self.config.parameters, *self.config.fixed):
             kind, value = found[parameter.node][parameter.name]
@@ -97,6 +99,7 @@ class RosParameters(Connection):
             if kind not in (BOOL, INTEGER, DOUBLE):
                 raise PlantError(f"parameter {parameter.name!r} of {parameter.node} is not a number")
             self._types[parameter.label] = kind
+            self.former.append((parameter.node, parameter.name, {BOOL: bool, INTEGER: int}.get(kind, float)(value)))
             if not _same(value, self._typed(parameter, parameter.start)):
                 self.log(f"{parameter.label} is {value:g} now; the start value {parameter.start:g} will be set")
 
@@ -138,10 +141,15 @@ class RosParameters(Connection):
 
     def episode(self, poll: Poll) -> tuple[float, float]:
         """(return, s). PlantError or Stopped: call stop()."""
+
+        def look() -> None:
+            poll()
+            self.returns.check()
+
         self._running = True
         self.returns.begin()
         try:
-            answer, seconds = self.runs.run(poll)
+            answer, seconds = self.runs.run(look)
             value = self.returns.end(answer, self.config.episode.timeout, poll)
         finally:
             self.returns.abandon()
