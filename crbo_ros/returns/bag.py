@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,6 @@ def read_bag(path: str | Path, topics: Collection[str]) -> Log:
                 reader = make_reader(stream, decoder_factories=[DecoderFactory()])
                 for _, channel, message, decoded in reader.iter_decoded_messages(topics=list(topics)):
                     log[channel.topic].append((1e-9 * message.log_time, decoded))
-        except (OSError, McapError, ValueError, KeyError) as error:
+        except (OSError, EOFError, McapError, ValueError, KeyError, struct.error) as error:
             raise InvalidInput(f"{file}: cannot be read as MCAP ({error})") from None
     return log

@@ -270,7 +270,9 @@ def _term(section: Section, known: list[str], signals: list[Signal], limit: bool
     option = section.number(metric.option) if metric.option else math.nan
     if not limit:
         return Term(name, of, against, section.number("weight", 1.0), option)
-    above, under = section.number("above", math.inf), section.number("below", -math.inf)
-    if not (section.has("above") or section.has("below")):
+    above, under = section.number("above", None), section.number("below", None)
+    if above is None and under is None:
         raise section.error("needs `above` or `below`")
-    return Term(name, of, against, 0.0, option, above, under)
+    return Term(
+        name, of, against, 0.0, option, math.inf if above is None else above, -math.inf if under is None else under
+    )

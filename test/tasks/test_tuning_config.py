@@ -70,7 +70,7 @@ def test_the_examples_are_right(name: Any) -> None:
         ("node: /robot/controller\n", "node: robot\n", 2, r"parameters\[0\].node: 'robot' is not an absolute"),
         ("timeout: 5", "timeout: -5", 11, r"episode.timeout: -5 must be above 0"),
         ("  start: {service: /robot/run}\n", "", 10, r"episode: needs `start`"),
-        ("{service: /robot/run}", "{topic: /robot/run}", 10, r"episode.start: needs exactly one of service, action"),
+        ("{service: /robot/run}", "{pipe: /robot/run}", 10, r"episode.start: needs exactly one of service, action"),
         ("std_msgs/msg/Float64", "Float64", 14, r"return.type: 'Float64' is not a type such as std_msgs/msg"),
         ("field: data", "field: data.[1]", 15, r"return.field: 'data.\[1\]' is not a field"),
         ("aggregate: mean", "aggregate: median", 16, r"return.aggregate: 'median' is none of sum"),
@@ -140,7 +140,7 @@ parameters:
   - {node: /n, name: slow, lower: 0.0, upper: 1.0, start: 0.2}
   - {node: /n, name: fast, lower: 0.0, upper: 1.0, start: 0.6}
   - {node: /n, name: count, lower: 1, upper: 9, start: 4, type: integer}
-  - {node: /n, name: on, start: false, type: bool}
+  - {node: /n, name: active, start: false, type: bool}
   - {node: /n, name: mass, start: 3.5, fixed: true}
 constraints: [slow < fast]
 episode: {seconds: 1.0}
