@@ -5,7 +5,7 @@
     ./crbo run tuning --config examples/joint.yaml --episodes 40        # in another
 
 Node /joint_trajectory_controller with gains.joint1.{p, i, d, ff_velocity_scale}. A JointTrajectory on
-~/joint_trajectory is followed at once, faster than real time; ~/controller_state says how, with the simulation's stamps.
+~/joint_trajectory is followed at once, faster than real time; ~/controller_state says how, with simulated stamps.
 Where ros2_control is installed the state is control_msgs's, else a copy of its fields. Plain rclpy, none of crbo_ros's
 Python.
 """

@@ -9,6 +9,7 @@ than real time, and publishes /plan, /odom and /scan with the simulation's stamp
 nav2_msgs's, else a copy of it. Plain rclpy, none of crbo_ros's Python; needs nav_msgs and sensor_msgs.
 """
 
+import itertools
 import math
 import random
 from typing import Any
@@ -32,7 +33,7 @@ FOLLOW = {
 def course() -> list[tuple[float, float]]:
     """The plan: straight lines between the corners, a point every 5 cm."""
     points = []
-    for (x0, y0), (x1, y1) in zip(CORNERS, CORNERS[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(CORNERS):
         n = round(math.hypot(x1 - x0, y1 - y0) / 0.05)
         points += [(x0 + (x1 - x0) * k / n, y0 + (y1 - y0) * k / n) for k in range(n)]
     return [*points, CORNERS[-1]]
@@ -123,7 +124,10 @@ def main() -> None:
                 odom = Odometry(child_frame_id="base_link")
                 self.stamp(odom.header, t)
                 odom.pose.pose.position.x, odom.pose.pose.position.y = x, y
-                odom.pose.pose.orientation.z, odom.pose.pose.orientation.w = math.sin(heading / 2), math.cos(heading / 2)
+                odom.pose.pose.orientation.z, odom.pose.pose.orientation.w = (
+                    math.sin(heading / 2),
+                    math.cos(heading / 2),
+                )
                 odom.twist.twist.linear.x, odom.twist.twist.angular.z = v, w
                 self.odom.publish(odom)
                 scan = LaserScan(ranges=clearance(x, y), range_max=30.0)

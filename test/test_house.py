@@ -42,7 +42,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "training": {"core", "policies", "plants", "tasks"},
     "testing": {"core", "policies", "plants", "tasks", "methods", "protocol"},
     "bench": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view", "report",
-              "rqt", "client", "training"},
+              "rqt", "client", "training", "returns"},
     "commands": {"core", "returns", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup",
                  "view", "report", "rqt", "training", "bench"},
     "cli": set(),

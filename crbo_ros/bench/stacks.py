@@ -2,8 +2,8 @@
 
 The simulations of examples/joint.py and examples/nav_robot.py with the parameters, the limits and the return of their
 YAML files, in this process: the same numbers as over ROS, where `crbo run tuning` moves them (test/integration). The
-share of the way is (J_best - J_start) / (J_optimum - J_start), each J the mean over the same noise seeds; a lucky return
-counts for nothing.
+share of the way is (J_best - J_start) / (J_optimum - J_start), each J the mean over the same noise seeds; a lucky
+return counts for nothing.
 """
 
 from __future__ import annotations
