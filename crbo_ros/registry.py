@@ -40,7 +40,16 @@ METHODS = {
     "local_bo": "crbo_ros.methods.local_bo:LocalBO",
     "logei": "crbo_ros.methods.logei:LogEI",
     "gibo": "crbo_ros.methods.gibo:GIBO",
+    "hci_gibo": "crbo_ros.methods.hci_gibo:HciGIBO",
+    "min_ucb": "crbo_ros.methods.min_ucb:MinUCB",
+    "la_min_ucb": "crbo_ros.methods.min_ucb:LookAheadMinUCB",
+    "les": "crbo_ros.methods.les:LES",
+    "linear_bo": "crbo_ros.methods.linear_bo:LinearBO",
+    "safe_cma": "crbo_ros.methods.safe_cma:SafeCmaEs",
     "safe_opt": "crbo_ros.methods.safe_opt:SafeOpt",
+    "los_gp_ucb": "crbo_ros.methods.los_gp_ucb:LosGpUcb",
+    "sobol": "crbo_ros.methods.sobol:Sobol",
+    "random_search": "crbo_ros.methods.random_search:RandomSearch",
 }
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
 UNLISTED = {"acceptance": "crbo_ros.methods.acceptance:Acceptance"}  # old against new: not to choose, crbo accept does

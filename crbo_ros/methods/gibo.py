@@ -1,13 +1,14 @@
-"""GIBO, local search by gradient information (Mueller, von Rohr, Trimpe 2021), with HCI-GIBO's rule for when to step.
+"""GIBO, local search by gradient information (Mueller, von Rohr, Trimpe 2021), that steps when ascent is probable.
 
 Around the current policy x the GP has a belief about the gradient, N(g, C). Points are evaluated that shrink the
 trace of C most,
 
     reduction(z) = |cov(grad J(x), J(z))|^2 / (sigma_n^2(z) + sigma_eps^2),
 
-until the step along g improves with probability alpha, Phi(|g| / sqrt(v^T C v)) >= alpha with v = g / |g|, or d
-points were spent; then x moves by `rate` lengthscales along v (normalised gradient) and is evaluated. alpha = 0.95,
-rate = 0.25: HCI-GIBO's settings for budgets of some 100 to 200 calls. SE kernel, as in both papers.
+until g is a direction of ascent with probability alpha, Phi(|g| / sqrt(v^T C v)) >= alpha with v = g / |g|, or d
+points were spent; then x moves by `rate` lengthscales along v (normalised gradient) and is evaluated. GIBO itself
+always spends the same number of points; HCI-GIBO (hci_gibo.py) asks for more than ascent. alpha = 0.95, rate = 0.25:
+HCI-GIBO's settings for budgets of some 100 to 200 calls. SE kernel, as in both papers.
 
 The candidates for z lie on spheres around x in directions that no data point has covered yet: for the SE kernel the
 best single point is one lengthscale away, in any such direction.
@@ -41,6 +42,7 @@ class GIBO(GPMethod):
     name = "gibo"
     surrogate: GaussianProcess
     kernel_name = "se"
+    reach = 1.0  # how far from x a sample may lie in each coordinate
 
     def __init__(
         self, space: Space, theta_0: ArrayLike, *, seed: int = 0, alpha: float = 0.95, rate: float = 0.25
@@ -69,7 +71,7 @@ class GIBO(GPMethod):
         if norm > 0.0 and self.n > 1:
             v = g / norm
             variance = self.prior_slope - float(np.sum((v @ A) ** 2))
-            certain = float(ndtr(norm / math.sqrt(max(variance, 1e-300)))) >= self.alpha
+            certain = self.probability(norm, math.sqrt(max(variance, 1e-300))) >= self.alpha
             if (certain and self.spent > 0) or self.spent >= self.space.dim:
                 self.previous = self.current
                 step = self.factor * self.rate * float(self.surrogate.lengthscales[0])
@@ -78,6 +80,10 @@ class GIBO(GPMethod):
                 return self.proposal(id, self.current, "acquisition")
         self.spent += 1
         return self.proposal(id, self._informative(self.current, A, self.rng(1, id)), "sample")
+
+    def probability(self, slope: float, sigma: float) -> float:
+        """That a step along the expected gradient is good; its slope there is N(slope, sigma^2)."""
+        return float(ndtr(slope / sigma))
 
     @property
     def prior_slope(self) -> float:
@@ -109,7 +115,8 @@ class GIBO(GPMethod):
             directions = np.vstack([directions[: CANDIDATES // 4], free[CANDIDATES // 4 :]])
         directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
         length = float(model.scale[0])
-        candidates = np.clip(np.vstack([x + radius * length * directions for radius in RADII]), 0.0, 1.0)
+        offsets = np.vstack([radius * length * directions for radius in RADII])
+        candidates = np.clip(x + np.clip(offsets, -self.reach, self.reach), 0.0, 1.0)
         k = model._k(squared_distances(candidates / model.scale, model.Z)) @ model.W.T  # (m, n)
         covariance = self._cross(x, candidates) - k @ A.T
         variance = np.maximum(model.signal_variance - np.einsum("ij,ij->i", k, k), 0.0) + model.noise_variance

@@ -28,7 +28,7 @@ def import_botorch() -> Any:
         import botorch
         import torch
     except ImportError:
-        raise MissingDependency("method 'logei' needs BoTorch: pip install botorch") from None
+        raise MissingDependency("this method needs BoTorch: pip install botorch") from None
     torch.set_num_threads(1)  # threads make problems of this size slower
     return botorch, torch
 
@@ -77,6 +77,10 @@ class LogEI(GPMethod):
         theta = self.space.from_unit(np.clip(x, 0.0, 1.0))
         return Proposal(id, theta, "acquisition", self.outputs.back(mean[0]), self.outputs.scale * sigma[0])
 
+    def _parts(self) -> dict[str, Any]:
+        """Of the model, where they are not BoTorch's own."""
+        return {}
+
     def _fit_model(self) -> Any:
         from botorch import fit_gpytorch_mll
         from botorch.models import SingleTaskGP
@@ -86,7 +90,7 @@ class LogEI(GPMethod):
         _, torch = import_botorch()
         X, y = self.model_data()
         train = torch.as_tensor(X), torch.as_tensor(y)[:, None]
-        model = SingleTaskGP(*train, outcome_transform=None)  # the returns are standardised already
+        model = SingleTaskGP(*train, outcome_transform=None, **self._parts())  # the returns are standardised already
         if len(y) > 1:
             if (
                 self._model is not None and self.fit_iterations

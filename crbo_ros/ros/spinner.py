@@ -6,10 +6,11 @@ import contextlib
 import threading
 import time
 
-from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import Executor, ExternalShutdownException
 from rclpy.node import Node
 
 from crbo_ros.clock import boottime
+from crbo_ros.ros.executor import make_executor
 
 PATIENCE = 3.0  # s for a callback to return
 LOOK = 0.1  # s between two looks at the system's clock, and how much of a step matters
@@ -24,7 +25,7 @@ class Spinner:
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
-        self._executor = executor or SingleThreadedExecutor()
+        self._executor = executor or make_executor()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._spin, name="executor", daemon=True)
         self._clock_watch = threading.Thread(target=self._watch_clock, name="clock", daemon=True)

@@ -12,8 +12,9 @@ from crbo_ros.core.trial import TrialStatus
 from crbo_ros.errors import InvalidInput
 from crbo_ros.registry import make_method, names
 
-QUICK = ["bo", "cma_es", "turbo", "local_bo", "gibo", "safe_opt"]
-ALL = [pytest.param(name, marks=pytest.mark.slow) if name == "logei" else name for name in [*QUICK, "logei"]]
+QUICK = ["bo", "cma_es", "turbo", "local_bo", "gibo", "hci_gibo", "min_ucb", "la_min_ucb", "les", "safe_opt"]
+QUICK += ["los_gp_ucb", "sobol", "random_search"]
+ALL = [*QUICK, pytest.param("logei", marks=pytest.mark.slow)]
 SPACE = Space([-1.0, -2.0, 0.0], [1.0, 2.0, 4.0])
 THETA_0 = np.array([0.3, 0.5, 1.5])
 OPTIMUM = np.array([0.1, 0.2, 2.0])
@@ -32,7 +33,7 @@ def drive(method: Any, episodes: int) -> Any:
 
 
 def test_all_methods_of_the_comparison_are_registered() -> None:
-    assert {"crbo", "logei", *QUICK} <= set(names("methods"))
+    assert {"crbo", "logei", "linear_bo", "safe_cma", *QUICK} <= set(names("methods"))
 
 
 @pytest.mark.parametrize("name", ALL)

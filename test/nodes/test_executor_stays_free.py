@@ -123,7 +123,7 @@ def test_no_heartbeat_says_armed_after_one_that_says_stop(in_process: Callable[.
     assert True not in said[said.index(False) :], said
 
 
-@pytest.mark.parametrize("kind", ["SingleThreadedExecutor", "MultiThreadedExecutor"])
+@pytest.mark.parametrize("kind", ["LeanExecutor", "SingleThreadedExecutor", "MultiThreadedExecutor"])
 def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(
     in_process: Callable[..., Any], peer: Peer, kind: str
 ) -> None:
@@ -131,6 +131,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(
     from rclpy import executors
     from std_srvs.srv import Trigger
 
+    from crbo_ros.ros.executor import LeanExecutor
     from crbo_ros.ros.worker import Worker, defer
 
     release = threading.Event()
@@ -151,7 +152,7 @@ def test_a_deferred_service_answers_every_caller_and_the_others_meanwhile(
         node.create_service(Trigger, "quick", quick)
         return node
 
-    in_process(make, executor=getattr(executors, kind))
+    in_process(make, executor=getattr(executors, kind, LeanExecutor))
     client = peer.node.create_client(Trigger, "slow")
     assert client.wait_for_service(10.0)
     waiting = [client.call_async(Trigger.Request()) for _ in range(3)]
@@ -266,6 +267,62 @@ def test_a_client_that_can_never_hear_the_answer_holds_up_nobody(
     assert asked.count("hears") == 4
     assert errors == []
     assert not any(answer.done() for answer in unheard)
+
+
+def test_the_executor_sees_what_is_made_and_destroyed_while_it_waits(
+    in_process: Callable[..., Any], peer: Peer
+) -> None:
+    import rclpy
+    from std_msgs.msg import String
+    from std_srvs.srv import Trigger
+
+    from crbo_ros.ros.executor import LeanExecutor
+
+    node = in_process(lambda: rclpy.create_node("changing"))
+    assert isinstance(node.executor, LeanExecutor)
+    time.sleep(0.2)  # it waits, for nothing but its parameter services
+    for _ in range(3):
+        heard: list[Any] = []
+        ticks: list[float] = []
+        called: list[str] = []
+        publisher = node.create_publisher(String, "word", 1)
+        subscription = node.create_subscription(String, "word", heard.append, 1)
+        timer = node.create_timer(0.02, lambda ticks=ticks: ticks.append(time.monotonic()))
+        guard = node.create_guard_condition(lambda called=called: called.append("guard"))
+        service = node.create_service(Trigger, "answer", lambda request, response: response)
+        client = node.create_client(Trigger, "answer")
+        wait_until(lambda p=publisher: p.get_subscription_count() == 1, 30, "the subscription")
+        publisher.publish(String(data="x"))
+        guard.trigger()
+        wait_until(lambda h=heard, t=ticks, c=called: h and len(t) > 3 and c, 30, "topic, timer and guard condition")
+        assert client.wait_for_service(30.0)
+        assert client.call(Trigger.Request(), timeout_sec=30.0) is not None
+        node.destroy_timer(timer)
+        node.destroy_subscription(subscription)
+        time.sleep(0.1)
+        before = len(ticks)
+        publisher.publish(String(data="y"))
+        time.sleep(0.2)
+        assert (len(heard), len(ticks)) == (1, before)
+        assert called == ["guard"]
+        for entity, kind in ((service, "service"), (client, "client"), (publisher, "publisher")):
+            getattr(node, f"destroy_{kind}")(entity)
+        node.destroy_guard_condition(guard)
+
+
+def test_an_rclpy_with_other_inner_parts_gets_its_own_executor(domain: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from crbo_ros.ros import executor
+
+    rclpy.init(domain_id=domain)
+    try:
+        assert type(executor.make_executor()) is executor.LeanExecutor
+        monkeypatch.setattr(executor, "INNER_PARTS", [*executor.INNER_PARTS, "_renamed"])
+        assert type(executor.make_executor()) is SingleThreadedExecutor
+    finally:
+        rclpy.try_shutdown()
 
 
 @pytest.mark.slow
