@@ -91,6 +91,8 @@ def _new_trial(folder: Path, args: argparse.Namespace) -> tuple[str, dict[str, A
         raise InvalidInput(f"--old: nothing of {folder.name} has been deployed yet")
     else:
         old = theta_0 if args.old in ("", "start") else read_theta(Path(args.old))
+    if [float(v) for v in old] == [float(v) for v in new]:
+        raise InvalidInput(f"{folder.name}: its best policy is the old one itself, so there is nothing to accept")
     start = [e.value for e in (row.episode for row in run.counted) if e is not None and list(e.theta) == list(theta_0)]
     expected = run.best.mean if math.isfinite(run.best.mean) else run.best.observed
     promised = max(0.0, expected - (start[0] if start else expected))

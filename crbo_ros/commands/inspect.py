@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.view.numbers import number, percent
+from crbo_ros.view.parameters import changes
 
 if TYPE_CHECKING:
     from crbo_ros.view.run_view import RunView
@@ -69,6 +70,9 @@ def summary(run: RunView) -> list[str]:
     if run.best:
         expected = f", expected {number(run.best.mean)} ± {number(run.best.sigma)}" if run.best.sigma >= 0 else ""
         lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{expected}")
+    if run.best and 0 < len(run.names) <= 20:
+        named = changes(run.names, facts["theta_0"], run.best.theta)
+        lines += [f"  {'parameters' if not i else '':11} {line}" for i, line in enumerate(named)]
     if len(coverage):
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:

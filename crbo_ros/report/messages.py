@@ -64,7 +64,7 @@ def _states(run: RunView) -> Iterator[OptimizerState]:
     if facts is None:
         return
     values: list[float] = []
-    counts = {"vetoed": 0, "failed": 0}
+    counts: dict[str, Any] = {"vetoed": 0, "failed": 0}
     for n, id in enumerate(run.order, 1):
         row = run.row(id)
         assert row.episode is not None

@@ -24,6 +24,12 @@ def changes(names: Sequence[str], old: Iterable[float], new: Iterable[float]) ->
     ]
 
 
+def short(names: Sequence[str], theta: Iterable[float], most: int = 8) -> str:
+    """`kp = 2.1, ki = 0.3`: the first ones, without their nodes."""
+    shown = [f"{name.rpartition(' ')[2]} = {number(value)}" for name, value in zip(names, theta, strict=False)]
+    return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")
+
+
 def parameter_text(parameters: Sequence[tuple[str, str, Any]]) -> str:
     """A ROS parameter file for (node, name, value), ready for --params-file."""
     import yaml

@@ -72,7 +72,7 @@ def read_run(path: Path) -> RunView:
             run.record(_verdict(verdict, facts["uid"], run))
         for episode in store.episodes():
             run.record(episode)
-        run.finished = store.flag("finished")
+        run.names, run.finished = store.names(), store.flag("finished")
         run.best, run.best_source = _best(store, facts, run)
         return run
 

@@ -6,8 +6,10 @@ Shared by the tuning task (parameters of any node) and the arm task (an arm behi
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from crbo_ros.errors import InvalidInput, PlantError
@@ -18,6 +20,7 @@ from crbo_ros.ros.link import DISCOVERY, Poll, RosLink, fill, interface, no_poll
 CANCEL, STOP, FIND = 2.0, 5.0, 2.0  # s: a goal's cancellation, the stop service's answer, and finding it
 FAREWELL = CANCEL + STOP + FIND
 SUCCEEDED = 4  # action_msgs/msg/GoalStatus
+BACKLOG, LONGEST_BACKLOG = 0.15, 3.0  # s without a message: all have come; and how long that is waited for
 PARTS = {"service": "Request", "action": "Goal", "topic": "Message"}
 
 
@@ -30,7 +33,8 @@ class RosReturn:
         self._collecting, self._problem = False, ""
         self._samples: list[Any] = []
         self._log: dict[str, list[tuple[float, Any]]] = {}  # of a definition's topics
-        self._looked = 0.0  # when the limits were last looked at
+        self._until = math.inf  # s, the middleware's clock: what comes later does not count
+        self._looked = self._newest = 0.0  # when the limits were last looked at, and when a message last came
 
     def connect(self) -> None:
         """Subscribe; PlantError for an unknown type or field."""
@@ -63,16 +67,19 @@ class RosReturn:
                 for info in self.link.node.get_publishers_info_by_topic(topic)
             )
             durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
-            profile = QoSProfile(depth=1000, reliability=reliability, durability=durability)
+            profile = QoSProfile(depth=5000, reliability=reliability, durability=durability)
             kind = interface(type_) if "/action/" not in type_ else interface(type_).Impl.FeedbackMessage
             self._subscriptions.append(
-                self.link.node.create_subscription(kind, topic, lambda m, t=topic: self._on_logged(t, m), profile)
+                self.link.node.create_subscription(kind, topic, partial(self._on_logged, topic), profile)
             )
 
-    def _on_logged(self, topic: str, message: Any) -> None:
+    def _on_logged(self, topic: str, message: Any, info: Any) -> None:
+        """With the time at which the middleware got it: this thread may be behind."""
         with self._lock:
-            if self._collecting:
-                self._log.setdefault(topic, []).append((time.monotonic(), message))
+            received = 1e-9 * info["received_timestamp"]
+            if self._collecting and received <= self._until:
+                self._log.setdefault(topic, []).append((received, message))
+                self._newest = time.monotonic()
 
     def check(self) -> None:
         """PlantError as soon as a hard limit of the definition is passed; looked at ten times a second."""
@@ -85,24 +92,20 @@ class RosReturn:
         if passed := definition.violations(log, partial=True):
             raise PlantError(f"limit: {passed[0]}")
 
-    def _scored(self, timeout: float, poll: Poll) -> float:
+    def _scored(self, poll: Poll) -> float:
         definition = self.config.definition
         assert definition is not None
+        self._until = time.time() + self.config.settle
         self.link.wait(lambda: False, self.config.settle, poll)
-        problem = ""
-
-        def there() -> bool:
-            nonlocal problem
-            with self._lock:
-                log = {topic: list(messages) for topic, messages in self._log.items()}
-            try:
-                self._result, problem = definition.score(log), ""
-            except InvalidInput as error:
-                problem = str(error)
-            return not problem
-
-        if not self.link.wait(there, min(timeout, 2.0), poll):
-            raise PlantError(f"the return: {problem}")
+        # Many messages at once (a simulation that is faster than real time) may not have got through this thread yet.
+        self.link.wait(lambda: time.monotonic() - self._newest > BACKLOG, LONGEST_BACKLOG, poll)
+        with self._lock:
+            self._collecting = False
+            log = {topic: list(rows) for topic, rows in self._log.items()}
+        try:
+            self._result = definition.score(log)
+        except InvalidInput as error:
+            raise PlantError(f"the return: {error}") from None
         if self._result.violations:
             raise PlantError(f"limit: {self._result.violations[0]}")
         return self._result.value
@@ -119,6 +122,7 @@ class RosReturn:
     def begin(self) -> None:
         with self._lock:
             self._collecting, self._samples, self._problem, self._log = True, [], "", {}
+            self._until = math.inf
 
     def _count(self) -> int:
         with self._lock:
@@ -128,7 +132,7 @@ class RosReturn:
         """The return. `answer`: what the start gave."""
         config = self.config
         if config.definition is not None:
-            return self._scored(timeout, poll)
+            return self._scored(poll)
         if config.topic:
             # What was published just before the end may still be on its way.
             self.link.wait(lambda: False, config.settle, poll)
