@@ -7,9 +7,10 @@
 // It survives no kill (write request_id and the result to disk for that: docs/INTEGRATION.md, section 4).
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
