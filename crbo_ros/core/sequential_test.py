@@ -9,6 +9,9 @@ ever reaches 1 / level with at most that probability (Shafer 2021; Podkopaev and
 g is tanh of half the log-likelihood ratio of x under two Student t predictions (one for each policy, one common
 scale) and never has the wrong sign, so that a shift of the returns alone can make him win. "Not better by more than
 X" and "worse" are the same bet the other way round, with X taken off the returns of the new policy.
+
+Where both policies can be started from the same state, the coin decides which of a pair runs first, and the bet is on
+the sign of their difference, given its size: what the start state adds to both is gone.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class Bet:
     def __init__(self, shift: float = 0.0, sign: int = 1, level: float = 0.05, earlier: Earlier | None = None) -> None:
         self.shift, self.sign, self.goal = shift, sign, math.log(1.0 / level)
         self.log_capital, self.highest = 0.0, 0.0
+        self._pairs = (0.0, 0.0, 0.0)  # how many, and the sums of their differences and of the squares
         w = earlier.weight if earlier else 0.0
         means = (earlier.old, earlier.new - shift) if earlier else (0.0, 0.0)
         self._n, self._sum = [w, w], [w * means[0], w * means[1]]
@@ -63,6 +67,21 @@ class Bet:
         self._n[new] += 1.0
         self._sum[new] += x
         self._square[new] += x * x
+
+    def add_pair(self, old: float, new: float) -> None:
+        """The returns of both policies from the same start state."""
+        x = new - old - self.shift
+        n, total, square = self._pairs
+        g = 0.0
+        if n > 0.0 and self.sign * total > 0.0 and x != 0.0:
+            centre = total / (n + SHRINK)
+            variance = (DEGREES * SCALE * square / n + max(0.0, square - total * total / n)) / (DEGREES + n - 1.0)
+            g = min(LARGEST_BET, math.tanh(abs(centre * x) / max(variance, 1e-300)))
+        if not self.won:
+            g = min(g, math.expm1(self.goal - self.log_capital))
+        self.log_capital += math.log1p(g if self.sign * x > 0.0 else -g)
+        self.highest = max(self.highest, self.log_capital)
+        self._pairs = (n + 1.0, total + x, square + x * x)
 
     def _stake(self, x: float) -> float:
         total = sum(self._n)
@@ -96,6 +115,7 @@ class SequentialTest:
     def __init__(self, level: float = 0.05, margin: float = 0.0, earlier: Earlier | None = None) -> None:
         self.level, self.margin, self.earlier = level, margin, earlier
         self.rollouts: list[tuple[bool, float]] = []  # (new, return)
+        self.pairs: list[tuple[float, float]] = []  # (old, new) of those that were paired
         self.better = Bet(0.0, 1, level, earlier)
         self.not_better = Bet(margin, -1, level, earlier)
         self.worse = Bet(0.0, -1, level, earlier)
@@ -104,6 +124,13 @@ class SequentialTest:
         self.rollouts.append((bool(new), float(value)))
         for bet in (self.better, self.not_better, self.worse):
             bet.add(bool(new), float(value))
+
+    def add_pair(self, old: float, new: float) -> None:
+        """The returns of both from the same start state."""
+        self.rollouts += [(False, float(old)), (True, float(new))]
+        self.pairs.append((float(old), float(new)))
+        for bet in (self.better, self.not_better, self.worse):
+            bet.add_pair(float(old), float(new))
 
     @property
     def verdict(self) -> str:
@@ -131,6 +158,10 @@ class SequentialTest:
 
     def _rejects(self, shift: float, sign: int) -> bool:
         bet = Bet(shift, sign, self.level, self.earlier)
+        for pair in self.pairs:
+            bet.add_pair(*pair)
+        if self.pairs:
+            return bet.won
         for new, value in self.rollouts:
             bet.add(new, value)
             if bet.won:

@@ -2,7 +2,8 @@
 
 A method like the others, so that acceptance runs under the same gate, monitor and store, and carries on after a crash.
 The coin is a function of the seed and the proposal's number; a rollout that gave no return counts as the worst one
-seen, whichever policy it was, and one that the monitor refused does not count.
+seen, whichever policy it was, and one that the monitor refused does not count. `paired`: the runner starts proposals
+2 k and 2 k + 1 from the same state; the coin decides which of the two is the new policy's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Acceptance(Method):
 
     def __init__(
         self, space: Space, theta_0: ArrayLike, *, new: ArrayLike, old: ArrayLike | None = None, level: float = 0.05,
-        margin: float = 0.0, earlier: list[float] | None = None, seed: int = 0,
+        margin: float = 0.0, earlier: list[float] | None = None, paired: bool = False, seed: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(space, theta_0, seed=seed)
         self.new = space.check(new, "new")
@@ -45,10 +46,14 @@ class Acceptance(Method):
             raise InvalidInput("new: is the old policy itself")
         known = None if earlier is None else Earlier(*(float(v) for v in earlier))
         self.test = SequentialTest(float(level), float(margin), known)
+        self.paired = bool(paired)
+        self._half: dict[int, tuple[bool, float]] = {}  # pair -> the rollout of it that has ended
         self.vetoes = 0  # of the new policy, in a row
 
     def is_new(self, id: int) -> bool:
         """The coin's side for a proposal."""
+        if self.paired:
+            return bool(self.rng(COIN, id // 2).random() < 0.5) != bool(id % 2)
         return bool(self.rng(COIN, id).random() < 0.5)
 
     def _propose(self, id: int) -> Proposal:
@@ -63,14 +68,23 @@ class Acceptance(Method):
         if trial.proposal.kind not in (OLD, NEW):  # attached: the monitor's affair
             return
         if end is TrialStatus.COMPLETED:
-            self.test.add(new, trial.value)
+            self._count(id, new, trial.value)
             self.vetoes = 0 if new else self.vetoes
         elif end is TrialStatus.FAILED:
-            seen = [value for _, value in self.test.rollouts]
+            seen = [value for _, value in (*self.test.rollouts, *self._half.values())]
             if seen:
-                self.test.add(new, min(seen))
+                self._count(id, new, min(seen))
         elif end is TrialStatus.VETOED and new:
             self.vetoes += 1
+
+    def _count(self, id: int, new: bool, value: float) -> None:
+        if not self.paired:
+            self.test.add(new, value)
+        elif (other := self._half.pop(id // 2, None)) is None:
+            self._half[id // 2] = (new, value)
+        else:
+            old_value, new_value = (other[1], value) if new else (value, other[1])
+            self.test.add_pair(old_value, new_value)
 
     def conclusion(self) -> str:
         """Why it is over, in a sentence; empty while it is not."""

@@ -83,6 +83,7 @@ class EpisodeRunnerNode(base.ManagedNode):
             record=lambda: bool(self.value("publish_trajectory")), show=self._show, on_outcome=self._keep_outcome,
             on_crash=lambda text: self.get_logger().error(text),
         )  # fmt: skip
+        self._rig.paired = self.value("paired")
         loop = EpisodeLoop(
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
             problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),

@@ -85,6 +85,9 @@ RUNNER = (
     Parameter("heartbeat_timeout", 0.5, "s without the monitor's heartbeat after which nothing moves", minimum=0.05),
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
     Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
+    Parameter(
+        "paired", False, "rollouts 2 k and 2 k + 1 from the same start state, where it is simulated (crbo accept)"
+    ),
 )
 
 NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}

@@ -33,7 +33,7 @@ def decide(seed: int, gain: float, noise: str, *, known: bool = True, most: int 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_of_200_acceptances_of_equal_policies_at_most_5_percent_say_better(noise: str) -> None:
-    verdicts = [decide(seed, 0.0, noise)[0] for seed in range(200)]
+    verdicts = [decide(seed, 0.0, noise, most=60)[0] for seed in range(200)]
     assert verdicts.count("better") <= 10
     assert verdicts.count("worse") <= 10
 
@@ -45,7 +45,6 @@ def test_two_standard_deviations_are_found_in_half_of_a_fixed_tests_rollouts() -
 
 
 def test_a_worse_policy_is_called_worse_and_a_small_gain_not_worth_it() -> None:
-    assert [decide(seed, -2.0, "normal")[0] for seed in range(20)].count("better") == 0
     verdicts = [decide(seed, -2.0, "normal")[0] for seed in range(20)]
     assert verdicts.count("worse") + verdicts.count("not better") == 20
     assert [decide(seed, 0.05, "normal", most=200)[0] for seed in range(20)].count("not better") >= 16
@@ -53,12 +52,28 @@ def test_a_worse_policy_is_called_worse_and_a_small_gain_not_worth_it() -> None:
 
 def test_the_interval_holds_the_gain_and_narrows() -> None:
     held = 0
-    for seed in range(40):
+    for seed in range(20):
         rng, test = np.random.default_rng(seed), SequentialTest()
-        for _ in range(60):
+        for _ in range(40):
             new = bool(rng.random() < 0.5)
             test.add(new, float(rng.normal()) + 1.0 * new)
         low, high = test.interval()
         held += low <= 1.0 <= high
-        assert high - low < 4.0
-    assert held >= 36  # each end at 5 %
+        assert high - low < 5.0
+    assert held >= 17  # each end at 5 %
+
+
+def test_pairs_from_the_same_start_state_find_what_the_start_states_would_hide() -> None:
+    wrong = found = 0
+    for seed in range(200):
+        for gain in (0.0, 1.0):
+            rng, test = np.random.default_rng([seed, 5]), SequentialTest(0.05, 0.5)
+            for _ in range(60):
+                state = 10.0 * rng.normal()  # of the start, the same for both
+                test.add_pair(float(state + rng.normal()), float(state + rng.normal() + gain))
+                if test.verdict:
+                    break
+            wrong += gain == 0.0 and test.verdict == "better"
+            found += gain == 1.0 and test.verdict == "better"
+    assert wrong <= 10
+    assert found >= 180

@@ -107,3 +107,22 @@ def test_it_carries_on_after_a_crash_where_it_was(tmp_path: Path) -> None:
     assert whole.message == broken.message
     assert whole.method.test.rollouts == broken.method.test.rollouts  # type: ignore[attr-defined]
     assert whole.method.test.verdict == "better"  # type: ignore[attr-defined]
+
+
+def test_in_pairs_each_start_state_is_run_by_both_in_a_coins_order() -> None:
+    method = Acceptance(SPACE, OLD, new=NEW, paired=True, seed=3, margin=0.5)
+    rng, orders = np.random.default_rng(0), []
+    states: dict[int, float] = {}
+    for _ in range(80):
+        try:
+            proposal = method.ask()
+        except Exhausted as why:
+            conclusion = str(why)
+            break
+        state = states.setdefault(proposal.id // 2, float(10.0 * rng.normal()))
+        orders.append(proposal.kind)
+        method.tell(proposal.id, float(state + 0.3 * rng.normal() + 1.0 * (proposal.kind == "new")))
+    assert conclusion.startswith("better")
+    pairs = list(zip(orders[::2], orders[1::2], strict=True))
+    assert set(pairs) == {("old", "new"), ("new", "old")}
+    assert len(method.test.pairs) == len(pairs)
