@@ -40,7 +40,6 @@ COMMANDS = {
     ),
     "rollback": Subcommand("Deploy", "put the former policy or values back", "crbo_ros.commands.rollback", ros=True),
     "score": Subcommand("Deploy", "a return on recorded bags: score BAG --return FILE", "crbo_ros.commands.score"),
-    "attach": Subcommand("Deploy", "begin an experiment with earlier episodes", "crbo_ros.commands.attach"),
     "summary": Subcommand("Look", "what came of an experiment", "crbo_ros.commands.summary"),
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
