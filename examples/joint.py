@@ -2,7 +2,7 @@
 """A simulated joint behind ros2_control's joint_trajectory_controller: its topics, message types and parameter names.
 
     ./crbo shell python examples/joint.py                               # in one terminal
-    ./crbo run tuning --config examples/joint.yaml --episodes 40        # in another
+    ./crbo run tuning --config examples/joint.yaml --episodes 40 --yes-move --j-min-drop inf
 
 Node /joint_trajectory_controller with gains.joint1.{p, i, d, ff_velocity_scale}. A JointTrajectory on
 ~/joint_trajectory is followed at once, faster than real time; ~/controller_state says how, with simulated stamps.

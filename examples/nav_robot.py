@@ -2,7 +2,7 @@
 """A simulated differential robot that follows a path by regulated pure pursuit, with Nav2's action, topics and names.
 
     ./crbo shell python examples/nav_robot.py                           # in one terminal
-    ./crbo run tuning --config examples/nav.yaml --episodes 40          # in another
+    ./crbo run tuning --config examples/nav.yaml --episodes 40 --yes-move --j-min-drop inf
 
 Node /controller_server with Nav2's parameters FollowPath.*; the action /navigate_to_pose drives a fixed course, faster
 than real time, and publishes /plan, /odom and /scan with the simulation's stamps. Where Nav2 is installed the action is

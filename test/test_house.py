@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crbo_ros"
 SHARED = {
+    "checks",
     "clock",
     "errors",
     "home",
@@ -42,7 +43,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "training": {"core", "policies", "plants", "tasks"},
     "testing": {"core", "policies", "plants", "tasks", "methods", "protocol"},
     "bench": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view", "report",
-              "rqt", "client", "training", "returns"},
+              "rqt", "client", "training", "returns", "cli"},
     "commands": {"core", "returns", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup",
                  "view", "report", "rqt", "training", "bench"},
     "cli": set(),

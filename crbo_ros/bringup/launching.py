@@ -25,7 +25,7 @@ from launch_ros.actions import LifecycleNode
 
 from crbo_ros.bringup.graph import CONFIG, EVERY, RUNNER, Argument, NodeSpec, choices, in_force, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
-from crbo_ros.bringup.processes import Restarts, environment, new_key
+from crbo_ros.bringup.processes import Restarts, environment, new_key, share_key
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import ENDED, STUCK
 from crbo_ros.registry import TASKS
@@ -80,6 +80,7 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
             raise RuntimeError(str(error)) from None
         save_plan(plan)
         nodes = Nodes(plan, given[EVALUATE.name] or EVALUATE.default, given[REPORT.name] != "false")
+        nodes.share_key(plan.specs[0])
         return [LogInfo(msg=nodes.greeting), *(action for spec in plan.specs for action in nodes.start(spec))]
 
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
@@ -98,6 +99,9 @@ class Nodes:
     def greeting(self) -> str:
         plan = self._plan
         return f"experiment {plan.folder.name} in {plan.folder}, namespace /{plan.namespace}"
+
+    def share_key(self, spec: NodeSpec) -> None:
+        share_key(spec, self._key)
 
     def start(self, spec: NodeSpec) -> list[Any]:
         """The node, and what to do at its end."""

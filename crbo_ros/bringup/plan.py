@@ -11,15 +11,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from crbo_ros.bringup.graph import LOG_LEVEL, NAMESPACE, REMAP, RUNNER, NodeSpec, graph, remappings
+from crbo_ros.bringup.graph import LOG_LEVEL, NAMESPACE, REMAP, RUNNER, NodeSpec, check, graph, remappings
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import InvalidInput
 from crbo_ros.home import home, namespace_of
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.earlier import earlier_episodes
 from crbo_ros.registry import load, make_method, make_task, task_problem
-from crbo_ros.ros.parameter_files import complaint, sections
-from crbo_ros.ros.parameters import GROUP, NODES, flatten
 
 RUN = "run.json"
 
@@ -48,13 +46,15 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
     folder = str(home(arguments.get("experiments_dir", "")))
     if arguments.get("experiments_dir"):
         arguments = {**arguments, "experiments_dir": folder}
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InvalidInput(f"experiments_dir: {folder} is a file, not a folder")
     specs = graph(task, arguments)
     own = specs[0].configured()
     problem = task_problem(task, own.get("plant") or None, **own.get("task_options", {}))
     experiment = str(own["experiment"])
     namespace = (arguments.get(NAMESPACE.name) or namespace_of(experiment)).strip("/")
     for spec in specs:
-        _check_parameters(spec, namespace)
+        check(spec, namespace)
     _check_method(own, problem)
     if any(spec.executable == RUNNER for spec in specs):
         make_task(task, problem.plant, **own.get("task_options", {})).check()
@@ -87,24 +87,6 @@ def read_plan(folder: Path) -> tuple[str, dict[str, str]]:
         return str(found["task"]), {str(k): str(v) for k, v in found["arguments"].items()}
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise InvalidInput(f"{folder / RUN} does not say how this experiment was started ({error})") from None
-
-
-def _check_parameters(spec: NodeSpec, namespace: str) -> None:
-    """As the node itself would, at its start: names, types and ranges."""
-    table, values = NODES[spec.executable], spec.configured()
-    names = list(flatten(values))
-    full = "/".join(["", *filter(None, [namespace]), spec.name])
-    if wrong := complaint(full, table, names, sections(spec.params_file)):
-        raise InvalidInput(wrong)
-    for parameter in table:
-        value = values.get(parameter.name, parameter.default)
-        if parameter.default == GROUP:
-            continue
-        if type(value) is not type(parameter.default):
-            wanted = type(parameter.default).__name__
-            raise InvalidInput(f"parameter {parameter.name} of {spec.name}: {value!r} is not a {wanted}")
-        if wrong := parameter.complaint(value):
-            raise InvalidInput(f"parameter {wrong}")
 
 
 def _check_method(own: dict[str, object], problem: Problem) -> None:

@@ -24,7 +24,7 @@ from crbo_ros.bringup.plan import make_plan, read_plan
 from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.commands.deployment import deploy, deployed, sealed, sign_off, write_parameters
 from crbo_ros.commands.rollout import read_theta
-from crbo_ros.commands.run import run_graph
+from crbo_ros.commands.run import announce, run_graph
 from crbo_ros.errors import InvalidInput
 from crbo_ros.methods.acceptance import NEW, OLD
 from crbo_ros.view.numbers import number
@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
             spec.parameters["paired"] = True
     gain = settings.get("margin", 0.0)
     print(f"accept: {folder.name}: old against new, certain at {settings['level']:g}; a gain below {gain:.4g} is none")
+    announce(plan)
     if code := run_graph(plan):
         return code
     options = parse(next(a for a in ARGUMENTS if a.name == "task_options"), plan.arguments.get("task_options") or "{}")

@@ -2,8 +2,10 @@
 
 ./crbo inspect furuta                      # summary and the last episodes
 ./crbo inspect furuta --last 0             # all episodes
+./crbo inspect furuta --contract           # the contract, recomputed from the records
 ./crbo inspect furuta --json               # for programs: everything, one JSON object
 ./crbo inspect furuta --best best.json     # write the recommended policy, for ./crbo rollout --theta
+./crbo inspect furuta --verify             # are all its files as they were written? exit code 1 if not
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crbo_ros.commands.arguments import add_experiment
+from crbo_ros.view.contract import contract_words
 from crbo_ros.view.numbers import number, percent
 from crbo_ros.view.parameters import changes
 
@@ -28,15 +31,27 @@ METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_var
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
+    parser.add_argument("--contract", action="store_true", help="the contract alone; exit code 1 if it was broken")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--best", type=Path, metavar="FILE", help="write the recommended policy as JSON")
+    parser.add_argument(
+        "--verify", action="store_true", help="say which files are whole, and what is damaged in others"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    from crbo_ros.checks import writable
     from crbo_ros.errors import InvalidInput
-    from crbo_ros.view.record import find_store, read_run
+    from crbo_ros.protocol.best_file import write
+    from crbo_ros.view.record import find_folder, find_store, read_run
 
+    if args.verify:
+        return verify(find_folder(args.experiment, args.experiments_dir))
     run = read_run(find_store(args.experiment, args.experiments_dir))
+    if args.contract:
+        words = contract_words(run.contract)
+        print("\n".join(f"{what:12}{text}" for what, text in words))
+        return int(any(text.startswith("BROKEN") for _, text in words))
     if args.json:
         print(json.dumps(as_json(run)))
     else:
@@ -44,10 +59,26 @@ def run(args: argparse.Namespace) -> int:
     if args.best:
         if run.best is None:
             raise InvalidInput(f"--best: {run.name} has no return yet, so nothing is recommended")
-        args.best.write_text(json.dumps({"proposal": run.best.id, "theta": run.best.theta.tolist()}))
+        facts = run.experiment or {}
+        fields = {"experiment": run.name, "task": facts.get("task", ""), "id": run.best.id, "proposal": run.best.id}
+        write(writable(args.best, "--best"), {**fields, "theta": run.best.theta.tolist()})
         if not args.json:
             print(f"best policy: {args.best}")
     return 0
+
+
+def verify(folder: Path) -> int:
+    """Every store's rows against their checksums, and the stores against each other."""
+    from crbo_ros.protocol.best_file import complaint
+    from crbo_ros.protocol.repair import verify
+
+    found = verify(folder)
+    print("\n".join(map(str, found)))
+    best = folder / "best.json"
+    wrong = complaint(best) if best.exists() else ""
+    if best.exists():
+        print(f"best.json: {f'DAMAGED ({wrong})' if wrong else 'whole'}")
+    return 1 if wrong or any(finding.wrong for finding in found) else 0
 
 
 def summary(run: RunView) -> list[str]:
@@ -69,7 +100,16 @@ def summary(run: RunView) -> list[str]:
         lines.append(f"  returns     theta_0 {start}, best {best}, average {average}, last {last}")
     if run.best:
         expected = f", expected {number(run.best.mean)} ± {number(run.best.sigma)}" if run.best.sigma >= 0 else ""
-        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{expected}")
+        low, high = map(number, run.best.interval)
+        sure = f" (95 %: {low} to {high}), better than theta_0: {percent(run.best.p_better)}"
+        known = expected + (sure if math.isfinite(run.best.p_better) else "")
+        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{known}")
+    if run.contract is not None and run.contract.contract.active:
+        account = run.contract.contract.account
+        lines.append(
+            f"  contract    {account.violations} violations in {account.n} rollouts, {account.novel_violations} by new "
+            f"policies of {account.limit} allowed; the account holds {number(account.balance)}"
+        )
     if run.best and 0 < len(run.names) <= 20:
         named = changes(run.names, facts["theta_0"], run.best.theta)
         lines += [f"  {'parameters' if not i else '':11} {line}" for i, line in enumerate(named)]
@@ -77,8 +117,8 @@ def summary(run: RunView) -> list[str]:
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:
         metrics = run.rows[-1].metrics
-        known = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
-        lines += [f"  metrics     {', '.join(known)}"] if known else []
+        shown = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
+        lines += [f"  metrics     {', '.join(shown)}"] if shown else []
     if run.finished:
         lines.append(f"  finished    {run.finished}")
     return lines
@@ -104,7 +144,8 @@ def as_json(run: RunView) -> dict[str, Any]:
         "experiment": {k: _plain(v) for k, v in (run.experiment or {}).items()},
         "finished": run.finished,
         "best": best and {"proposal": best.id, "theta": best.theta.tolist(), "mean": _plain(best.mean),
-                          "sigma": _plain(best.sigma), "observed": best.observed, "by": run.best_source},
+                          "sigma": _plain(best.sigma), "p_better": _plain(best.p_better),
+                          "observed": best.observed, "by": run.best_source},
         "coverage": float(coverage[-1]) if len(coverage) else None,
         "proposals": [
             {"id": row.id, "kind": row.kind, "outcome": row.outcome, "value": _plain(row.value),

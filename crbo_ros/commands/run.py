@@ -20,7 +20,9 @@ from typing import Any
 from crbo_ros.bringup.graph import EVERY, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
 from crbo_ros.commands.summary import About, conclude
+from crbo_ros.core.problem import Problem
 from crbo_ros.nodes import STUCK
+from crbo_ros.ros.parameters import threshold_drop
 from crbo_ros.signals import Signals
 
 FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
@@ -30,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
     for argument in EVERY:
         option = "--" + argument.name.replace("_", "-")
-        parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description)
+        alone: Any = {"nargs": "?", "const": "true"} if argument.type is bool else {}  # --yes-move is --yes-move true
+        parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description, **alone)
     parser.add_argument("--evaluate", type=int, default=10, help="rollouts of the best policy at the end (simulations)")
     parser.add_argument("--no-report", action="store_true", help="do not draw report.html and report.png")
 
@@ -38,9 +41,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
     plan = make_plan(args.task, with_task_options({a.name: str(getattr(args, a.name)) for a in EVERY}))
+    announce(plan)
     save_plan(plan)
     code = run_graph(plan)
     return code or conclude(plan.folder, About.of(plan), evaluate=args.evaluate, report=not args.no_report)
+
+
+def announce(plan: Plan) -> None:
+    """Before hardware moves."""
+    if plan.problem.hardware:
+        _consent(plan.problem, {spec.executable: spec.configured() for spec in plan.specs})
+
+
+def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
+    """Before anything is started: what will move, and within which limits. InvalidInput where a limit is missing."""
+    monitor = configured.get("safety_monitor", {})
+    j_min = float(monitor.get("j_min", -math.inf))
+    drop = threshold_drop(float(monitor.get("j_min_drop", -1.0)), j_min, problem.j_min_drop, True)
+    limits = [f"j_min {j_min:g}"] * (j_min > -math.inf) + [f"{100 * drop:g} % of |J0| below J0"] * (drop < math.inf)
+    print(f"hardware   task {problem.task}, plant {problem.plant}: THIS MOVES SOMETHING REAL. A hand at the switch.")
+    print(f"threshold  {' or '.join(limits) or 'none, as you said'}; options {dict(problem.options)}")
+    if not configured.get("episode_runner", {}).get("yes_move"):
+        print(
+            "consent    waits for yours: Clear in ./crbo gui, or the runner's clear service; or begin with --yes-move"
+        )
 
 
 def run_graph(plan: Plan) -> int:

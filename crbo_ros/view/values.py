@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crbo_ros.core.trial import NAN
-from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS, ContractState, Episode, Offer, Verdict
 
 # Words with the numbers of msg/OptimizerState and msg/RunnerStatus.
 STATES = {"running": 1, "paused": 2, "finished": 3, "exhausted": 4, "error": 5}
@@ -42,6 +42,9 @@ class OptimizerState:
     start_return: float = NAN
     gamma: float = NAN
     gamma_effective: float = NAN
+    account: float = NAN
+    steered: int = 0
+    repeated: int = 0
     r0: float = NAN
     lengthscale: float = NAN
     signal_variance: float = NAN
@@ -104,6 +107,7 @@ TOPICS: dict[str, tuple[str, type]] = {
     "safety_heartbeat": ("SafetyHeartbeat", Heartbeat),
     "episode_return": ("EpisodeReturn", Episode),
     "runner_status": ("RunnerStatus", RunnerStatus),
+    "safety_contract": ("SafetyContract", ContractState),
 }
 # The fields of each value that are words, with their numbers.
 CODES: dict[type, dict[str, dict[str, int]]] = {

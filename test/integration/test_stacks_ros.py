@@ -28,6 +28,7 @@ def crbo(start: Any, *words: Any, code: int = 0) -> str:
 def test_a_joint_is_tuned_by_its_controllers_own_topics_accepted_and_rolled_back(start: Any, tmp_path: Path) -> None:
     start(EXAMPLES / "joint.py")
     words = ["run", "tuning", "--config", EXAMPLES / "joint.yaml", "--experiments-dir", tmp_path, "--no-report"]
+    words += ["--yes-move", "--j-min-drop", "inf"]
     said = crbo(start, *words, "--experiment", "joint", "--episodes", "16")
     assert "episode 16/16  proposal" in said
     assert "gains.joint1.p" in said
