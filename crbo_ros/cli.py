@@ -6,11 +6,16 @@ Standard library only, so that `./crbo --help` works before anything is installe
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib.abc
+import importlib.machinery
 import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,15 @@ COMMANDS = {
     "run": Subcommand("Main", "improve a policy: run TASK [options]", "crbo_ros.commands.run", ros=True),
     "rollout": Subcommand("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
     "operator": Subcommand("Main", "rearm, approve, clear, set a threshold", "crbo_ros.commands.operator", ros=True),
+    "accept": Subcommand(
+        "Deploy",
+        "old and new policy in turns, until it is certain which is better",
+        "crbo_ros.commands.accept",
+        ros=True,
+    ),
+    "rollback": Subcommand("Deploy", "put the former policy or values back", "crbo_ros.commands.rollback", ros=True),
+    "score": Subcommand("Deploy", "a return on recorded bags: score BAG --return FILE", "crbo_ros.commands.score"),
+    "summary": Subcommand("Look", "what came of an experiment", "crbo_ros.commands.summary"),
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "advise": Subcommand("Look", "a threshold that theta_0 could keep", "crbo_ros.commands.advise"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
@@ -58,6 +72,9 @@ COMMANDS = {
         "crbo_ros.commands.test",
         needs=("core", "sim", "torch", "bench", "test", "gui"),
         ros=True,
+    ),
+    "check-runner": Subcommand(
+        "Develop", "a runner of your own against the protocol", "crbo_ros.commands.check_runner", ros=True
     ),
     "doctor": Subcommand("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
     "shell": Subcommand("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
@@ -124,6 +141,96 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands for packages that are not installed yet, so that a command's arguments can be read without them."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if name.split(".")[0] in ("crbo_ros", *sys.stdlib_module_names):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__getattr__ = lambda name: getattr(_Nothing, name)  # type: ignore[method-assign]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+class _AnyClass(type):
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing
+
+    def __getitem__(cls, item: object) -> type:
+        return _Nothing
+
+    def __or__(cls, other: object) -> Any:
+        return _Nothing
+
+    __ror__ = __or__  # type: ignore[assignment]
+
+
+class _Nothing(metaclass=_AnyClass):
+    """Anything of an absent package: a class, a function, a decorator, a constant."""
+
+    def __new__(cls, *args: object, **options: object) -> Any:
+        return args[0] if len(args) == 1 and callable(args[0]) and not options else super().__new__(cls)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing
+
+    def __call__(self, *args: object, **options: object) -> object:
+        return args[0] if len(args) == 1 and callable(args[0]) else self
+
+
+def before_setup(argv: list[str], fresh: bool = True) -> int | None:
+    """What can be said before anything is installed: help, misspelt names and options. None: go on.
+
+    Absent packages are stood in for; the process that goes on is another one. `fresh`: no package of somebody else's
+    can be installed, so that our own tasks are all there are.
+    """
+    words = 2 if "{}" in COMMANDS[argv[0]].module else 1
+    if words == 2 and argv[1] not in (there := sub_names(argv[0])):
+        print(f"crbo: there is no {argv[0]} {argv[1]!r}; there are: {', '.join(there)}", file=sys.stderr)
+        return 2
+    finder = Absent()
+    sys.meta_path.append(finder)
+    try:
+        module = import_module(str(module_of(argv)))
+        parser = parser_of(module, argv[:words])
+        args, rest = parser.parse_known_args(argv[words:])
+        if rest and not getattr(module, "TAKES_UNKNOWN", False):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        if fresh and argv[0] in ("run", "rollout"):
+            from crbo_ros.registry import TASKS, did_you_mean
+
+            if args.task not in TASKS:
+                near = did_you_mean(args.task, TASKS) or f"; there are: {', '.join(TASKS)}"
+                print(f"crbo: no task is called {args.task!r}{near}", file=sys.stderr)
+                return 2
+    except Exception:  # what cannot be read without its packages is read with them
+        if set(argv) & {"-h", "--help"}:
+            source = Path(__file__).parent.joinpath(*str(module_of(argv)).split(".")[1:]).with_suffix(".py")
+            print(f"{ast.get_docstring(ast.parse(source.read_text()))}\n\n(its options: after the first start)")
+            return 0
+    finally:
+        sys.meta_path.remove(finder)
+    return None
+
+
+def parser_of(module: ModuleType, words: list[str]) -> argparse.ArgumentParser:
+    """The arguments of a command's module."""
+    parser = argparse.ArgumentParser(prog=f"crbo {' '.join(words)}", description=module.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    return parser
+
+
 def dispatch(argv: list[str]) -> int:
     """Find the command's module and run it."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -147,9 +254,7 @@ def dispatch(argv: list[str]) -> int:
     if module is None:
         print(f"crbo: there is no '{' '.join(argv[:words])}'\n\n{help_text()}", file=sys.stderr)
         return 2
-    parser = argparse.ArgumentParser(prog=f"crbo {' '.join(argv[:words])}", description=module.__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    module.add_arguments(parser)
+    parser = parser_of(module, argv[:words])
     if getattr(module, "TAKES_UNKNOWN", False):
         args, rest = parser.parse_known_args(argv[words:])
         args.rest = rest

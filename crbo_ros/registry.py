@@ -56,6 +56,7 @@ METHODS = {
 }
 RANGES = {"gamma": (0.0, 1.0), "width": (0.0, 1e6)}  # of options that tasks share
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
+UNLISTED = {"acceptance": "crbo_ros.methods.acceptance:Acceptance"}  # old against new: not to choose, crbo accept does
 BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}
 
 
@@ -66,7 +67,7 @@ def names(kind: str) -> list[str]:
 
 def load(kind: str, name: str) -> Any:
     """The class registered under a name; UnknownName lists what there is."""
-    if target := BUILT_IN[kind].get(name):
+    if target := BUILT_IN[kind].get(name) or UNLISTED.get(name):
         module, attribute = target.split(":")
         return getattr(import_module(module), attribute)
     for point in entry_points(group=f"crbo_ros.{kind}", name=name):

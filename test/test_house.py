@@ -13,6 +13,7 @@ SHARED = {
     "checks",
     "clock",
     "errors",
+    "home",
     "registry",
     "signals",
     "file_lock",
@@ -20,6 +21,7 @@ SHARED = {
     "compiled",
     "msg",
     "srv",
+    "action",
     "",
 }  # known to every room
 # room -> the rooms that it may import from, besides itself and what is shared
@@ -29,7 +31,8 @@ MAY_KNOW: dict[str, set[str]] = {
     "protocol": {"core"},
     "ros": {"core", "protocol"},
     "policies": {"core"},
-    "plants": {"core", "policies", "ros"},
+    "returns": {"core"},
+    "plants": {"core", "policies", "ros", "returns"},
     "tasks": {"core", "policies", "plants", "ros"},
     "nodes": {"core", "protocol", "ros", "tasks", "plants"},
     "bringup": {"core", "protocol", "ros", "nodes", "tasks"},
@@ -40,9 +43,9 @@ MAY_KNOW: dict[str, set[str]] = {
     "training": {"core", "policies", "plants", "tasks"},
     "testing": {"core", "policies", "plants", "tasks", "methods", "protocol"},
     "bench": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view", "report",
-              "rqt", "client", "training", "cli"},
-    "commands": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view",
-                 "report", "rqt", "training", "bench"},
+              "rqt", "client", "training", "returns", "cli"},
+    "commands": {"core", "returns", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup",
+                 "view", "report", "rqt", "training", "bench"},
     "cli": set(),
 }  # fmt: skip
 FORBIDDEN_IN_CORE = {"os", "io", "pathlib", "time", "datetime", "threading", "queue", "sqlite3", "subprocess", "socket",

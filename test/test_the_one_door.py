@@ -26,13 +26,13 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "msg",
         "srv",
         "cmake",
-        "crbo_ros/__init__.py",
-        "crbo_ros/cli.py",
-        "crbo_ros/errors.py",
+        "crbo_ros",
     ):
         source, target = ROOT / name, tmp_path / name
         target.parent.mkdir(exist_ok=True)
-        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        shutil.copytree(
+            source, target, ignore=shutil.ignore_patterns("__pycache__")
+        ) if source.is_dir() else shutil.copy(source, target)
     for variable in ("ROS_DISTRO", "_ROS_WHEELS_BOOTSTRAP_COMPLETE"):
         monkeypatch.delenv(variable, raising=False)
     loader = importlib.machinery.SourceFileLoader("one_door", str(tmp_path / "crbo"))
@@ -55,6 +55,25 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_help_needs_no_set_up(door: Any) -> None:
     shown = subprocess.run([sys.executable, door.ROOT / "crbo", "--help"], capture_output=True, text=True, check=True)
     assert "improve a policy" in shown.stdout
+    assert not door.VENV.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run", "--help"], 0, "--experiments-dir"),
+        (["bench", "faults", "--help"], 0, "--faults"),
+        (["bench", "loop", "--help"], 0, "Random schedules"),  # (its options need NumPy)
+        (["run", "furtua"], 2, "no task is called 'furtua'; did you mean 'furuta'?"),
+        (["bench", "moon"], 2, "there is no bench 'moon'"),
+        (["run", "furuta", "--epsodes", "3"], 2, "--epsodes"),
+    ],
+)
+def test_a_commands_help_and_what_is_misspelt_need_no_set_up(door: Any, words: list[str], code: int, said: str) -> None:
+    command = [sys.executable, "-S", door.ROOT / "crbo", *words]  # -S: no package is there
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
+    assert (shown.returncode, said in shown.stdout + shown.stderr) == (code, True), shown
     assert not door.VENV.exists()
 
 
@@ -139,7 +158,10 @@ def test_a_second_set_up_waits_for_the_first(door: Any) -> None:
     with open(door.WORK / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = subprocess.Popen(
-            [sys.executable, door.ROOT / "crbo", "inspect"], stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+            [sys.executable, door.ROOT / "crbo", "inspect", "any"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
         )
         assert second.stderr is not None
         assert "waiting" in second.stderr.readline()

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
-from crbo_ros.registry import load
+from crbo_ros.home import home, namespace_of
+from crbo_ros.registry import load, names
 from crbo_ros.ros import parameter_files
 from crbo_ros.ros.parameters import NODES, as_parameters, flatten, nested
 
@@ -56,8 +58,10 @@ ARGUMENTS = (
     Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,), dict),
     Argument("task_options", "further options of the task, as JSON", ALL, dict),
     Argument("experiment", "name of the experiment (default: TASK-PLANT-METHOD-sSEED)", ALL),
-    Argument("experiments_dir", "where experiments are kept", ALL),
+    Argument("experiments_dir", "where experiments are kept (default: CRBO_HOME, or crbo_ros in ROS_HOME)", ALL),
     Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
+    Argument("attach", "earlier episodes to begin with: a CSV file, or an experiment of the same kind", (OPTIMIZER,)),
+    Argument("use_sim_time", "stamps come from /clock (true, false)", ALL, bool),
 )
 # Short names for task_options.
 TASK_OPTIONS = (
@@ -68,10 +72,15 @@ TASK_OPTIONS = (
 )
 # Arguments about the graph itself.
 RUNNERS = Argument("runners", "number of episode runners (default: 1; task custom: 0, bring your own)", type=int)
-NAMESPACE = Argument("namespace", "ROS namespace of all nodes")
+NAMESPACE = Argument("namespace", "ROS namespace of all nodes (default: the experiment's name)")
+REMAP = Argument(
+    "remap", "names that are called otherwise in your stack: joint_states:=/arm/joint_states,stop:=/e_stop"
+)
 CONFIG = Argument("params_file", "parameter file (default: the package's config/TASK.yaml)")
 LEVELS = ("debug", "info", "warn", "error", "fatal")
 LOG_LEVEL = Argument("log_level", "debug, info, warn, error", default="info")
+EVERY = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, REMAP, CONFIG, LOG_LEVEL)
+REMAPPING = re.compile(r"[~/\w]+:=[~/\w]+")
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,8 @@ def graph(task: str, arguments: dict[str, str]) -> list[NodeSpec]:
     file = Path(arguments[CONFIG.name]).expanduser() if arguments.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
+    if (earlier := arguments.get("attach")) and Path(earlier).expanduser().exists():
+        arguments["attach"] = str(Path(earlier).expanduser().resolve())
     values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
         if text := arguments.get(argument.name, ""):
@@ -188,3 +199,58 @@ def check(spec: NodeSpec, namespace: str = "") -> None:
             checks.finite(value, parameter.name)
         elif wrong := parameter.complaint(value):
             raise InvalidInput(f"{spec.params_file.name}: {wrong}")
+
+
+def remappings(text: str) -> list[tuple[str, str]]:
+    """`a:=b,c:=d` as pairs, or InvalidInput."""
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    for word in words:
+        if not REMAPPING.fullmatch(word):
+            raise InvalidInput(f"remap: {word!r} is not of the form joint_states:=/arm/joint_states")
+    return [(old, new) for old, _, new in (word.partition(":=") for word in words)]
+
+
+# -- what the arguments are when nobody gives them ------------------------------------------------------
+
+
+def choices(argument: Argument, task: str) -> list[str]:
+    """The values that an argument may have for a task; none: any, or the task's own affair."""
+    if argument in TASK_OPTIONS:
+        return []
+    if argument.type is bool:
+        return ["true", "false"]
+    if argument is LOG_LEVEL:
+        return ["debug", "info", "warn", "error"]
+    if argument.name == "method":
+        return names("methods")
+    if argument.name == "plant" and task != "gym":  # (env:=pendulum is another task, with plants of its own)
+        others = [name.split(".", 1)[1] for name in names("plants") if name.startswith(f"{task}.")]
+        return [*load("tasks", task).plants, *others]
+    return []
+
+
+def in_force(task: str, params_file: str = "") -> dict[str, str]:
+    """The value of each argument that holds while nobody gives another one, as text."""
+    specs = graph(task, {CONFIG.name: params_file})
+    nodes = {spec.executable: spec.configured() for spec in [*specs, NodeSpec(RUNNER, RUNNER, specs[0].params_file)]}
+    kind = load("tasks", task)
+    found: dict[str, Any] = {}
+    for argument in ARGUMENTS:
+        values = [nodes[node].get(argument.name) for node in argument.nodes]
+        defaults = [p.default for p in NODES[argument.nodes[0]] if p.name == argument.name]
+        found[argument.name] = next((v for v in values if v is not None), defaults[0] if defaults else False)
+    own = nodes[OPTIMIZER]
+    found |= {"experiment": own["experiment"], "experiments_dir": home(found["experiments_dir"])}
+    found |= {"plant": found["plant"] or kind.plants[0], "gamma": found["gamma"] or kind.gamma}
+    found |= {"episodes": found["episodes"] or kind.episodes}
+    for option in TASK_OPTIONS:
+        found[option.name] = own.get("task_options", {}).get(option.name, False if option.type is bool else "")
+    found |= {RUNNERS.name: len(specs) - 2, NAMESPACE.name: namespace_of(own["experiment"]), REMAP.name: ""}
+    found |= {CONFIG.name: specs[0].params_file, LOG_LEVEL.name: LOG_LEVEL.default}
+    return {name: _text(value) for name, value in found.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, dict) else str(value)

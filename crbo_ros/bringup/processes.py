@@ -12,22 +12,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from crbo_ros.bringup.graph import OPTIMIZER, RUNNER, NodeSpec
 from crbo_ros.errors import StoreError
+from crbo_ros.home import home
 from crbo_ros.nodes import KEY, PARENT, died
 from crbo_ros.protocol.database import private_folder
 from crbo_ros.protocol.proofs import keep_key
-from crbo_ros.ros.parameters import COMMON
 
 Say = Callable[[str], None]
+Remap = Sequence[tuple[str, str]]
 
 PATIENCE = 10.0  # s from the signal to SIGKILL: for all runners together, then for all others together
-EXPERIMENTS = next(parameter.default for parameter in COMMON if parameter.name == "experiments_dir")
 RESTARTS = 5  # of an optimizer or a monitor that died, in one run
 
 
@@ -39,7 +39,7 @@ def new_key() -> str:
 def share_key(spec: NodeSpec, key: str) -> None:
     """Put the key where the operator's tools find it: into the experiment's folder, for its user alone."""
     own = spec.configured()
-    folder = Path(str(own.get("experiments_dir") or EXPERIMENTS)).expanduser() / str(own["experiment"])
+    folder = home(str(own.get("experiments_dir") or "")) / str(own["experiment"])
     with contextlib.suppress(OSError, StoreError):  # a folder that cannot be written is told by the nodes
         private_folder(folder)
         keep_key(folder, key)
@@ -50,13 +50,14 @@ def environment(spec: NodeSpec, key: str) -> dict[str, str]:
     return {PARENT: str(os.getpid()), KEY: "" if spec.executable == OPTIMIZER else key}
 
 
-def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path) -> list[str]:
+def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path, remap: Remap = ()) -> list[str]:
     """How a node is started; its own parameters go into a file, which keeps any string intact."""
     overrides = folder / f"{spec.name}.yaml"
     full_name = "/".join(["", *filter(None, [namespace.strip("/")]), spec.name])
     overrides.write_text(params_text(full_name, spec.parameters))
     line = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable, "--ros-args", "-r", f"__node:={spec.name}"]
     line += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
+    line += [word for old, new in remap for word in ("-r", f"{old}:={new}")]
     return [*line, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
 
 
@@ -128,9 +129,15 @@ class Graph:
     """All processes of a graph; a context manager that ends them on every way out, runners first."""
 
     def __init__(
-        self, specs: list[NodeSpec], *, namespace: str = "", log_level: str = "info", say: Say = print
+        self,
+        specs: list[NodeSpec],
+        *,
+        namespace: str = "",
+        log_level: str = "info",
+        remap: Remap = (),
+        say: Say = print,
     ) -> None:
-        self.specs, self.namespace, self.log_level, self.say = specs, namespace, log_level, say
+        self.specs, self.namespace, self.log_level, self.remap, self.say = specs, namespace, log_level, remap, say
         self.processes: dict[str, Process] = {}
         self.key = new_key()
         self._restarts = Restarts()
@@ -138,7 +145,7 @@ class Graph:
     def start(self, name: str) -> Process:
         """Start (or start again) the node of that name."""
         spec = next(spec for spec in self.specs if spec.name == name)
-        line = command(spec, self.namespace, self.log_level, Path(self._folder.name))
+        line = command(spec, self.namespace, self.log_level, Path(self._folder.name), self.remap)
         self.processes[name] = Process(spec, line, self.key, self.say)
         return self.processes[name]
 

@@ -2,7 +2,7 @@
 
 ./crbo advise pendulum                     # runs theta_0 20 times (simulations only)
 ./crbo advise furuta --rollouts 50
-./crbo advise experiments/furuta-lab       # from theta_0's rollouts in an experiment's records; nothing moves
+./crbo advise furuta-lab                   # from theta_0's rollouts in an experiment's records; nothing moves
 
 A threshold within theta_0's own noise cannot be kept by anybody. Advised is the smallest drop below J0 that no rollout
 of theta_0 reached and that lies two standard deviations below J0.

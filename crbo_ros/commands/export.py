@@ -15,6 +15,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
+    add_experiment(parser)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--csv", action="store_true", help="tables: proposals.csv and verdicts.csv")
     kind.add_argument("--mcap", action="store_true", help="a recording of the topics")
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from crbo_ros.view.record import find_store, read_run
 
-    run = read_run(find_store(args.experiment))
+    run = read_run(find_store(args.experiment, args.experiments_dir))
     if args.csv:
         written = write_csv(run, args.output or run.path.parent)
     else:

@@ -17,8 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.view.contract import contract_words
 from crbo_ros.view.numbers import number, percent
+from crbo_ros.view.parameters import changes
 
 if TYPE_CHECKING:
     from crbo_ros.view.run_view import RunView
@@ -27,7 +29,7 @@ METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_var
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
+    add_experiment(parser)
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
     parser.add_argument("--contract", action="store_true", help="the contract alone; exit code 1 if it was broken")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
@@ -44,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from crbo_ros.view.record import find_folder, find_store, read_run
 
     if args.verify:
-        return verify(find_folder(args.experiment))
-    run = read_run(find_store(args.experiment))
+        return verify(find_folder(args.experiment, args.experiments_dir))
+    run = read_run(find_store(args.experiment, args.experiments_dir))
     if args.contract:
         words = contract_words(run.contract)
         print("\n".join(f"{what:12}{text}" for what, text in words))
@@ -108,6 +110,9 @@ def summary(run: RunView) -> list[str]:
             f"  contract    {account.violations} violations in {account.n} rollouts, {account.novel_violations} by new "
             f"policies of {account.limit} allowed; the account holds {number(account.balance)}"
         )
+    if run.best and 0 < len(run.names) <= 20:
+        named = changes(run.names, facts["theta_0"], run.best.theta)
+        lines += [f"  {'parameters' if not i else '':11} {line}" for i, line in enumerate(named)]
     if len(coverage):
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:

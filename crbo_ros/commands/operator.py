@@ -6,7 +6,7 @@
     ./crbo operator clear EXPERIMENT --runner episode_runner   # a runner that is held, or at fault
     ./crbo operator give_back EXPERIMENT
 
-EXPERIMENT is a name below ./experiments or ~/.ros/crbo_ros. The key is read from operator.key in its folder (or from
+EXPERIMENT is its name. The key is read from operator.key in its folder (or from
 CRBO_KEY), so only its user can do this. Whatever makes things stricter (stop, pause, finish) needs no proof.
 """
 
@@ -16,8 +16,10 @@ import argparse
 import os
 
 from crbo_ros import checks
+from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.commands.rollout import parse_options
 from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.home import home, namespace_of
 from crbo_ros.protocol.proofs import APPROVE, CLEAR, GIVE_BACK, REARM, SET, find_key
 
 TIMEOUT = 10.0  # s
@@ -25,7 +27,7 @@ TIMEOUT = 10.0  # s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", choices=[REARM, SET, APPROVE, CLEAR, GIVE_BACK])
-    parser.add_argument("experiment")
+    add_experiment(parser)
     parser.add_argument("arguments", nargs="*", metavar="NAME=VALUE")
     parser.add_argument("--namespace", default="", help="ROS namespace (default: as `crbo run` makes it)")
     parser.add_argument("--runner", default="episode_runner", help="for clear and give_back")
@@ -36,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     from crbo_ros.ros.operator import command
 
     name = checks.name(args.experiment, "experiment")
-    key = find_key(name)
-    namespace = checks.namespace(args.namespace) or "".join(c if c.isalnum() else "_" for c in name)
+    key = find_key(name, home(args.experiments_dir))
+    namespace = checks.namespace(args.namespace) or namespace_of(name)
     arguments = parse_options(args.arguments)
     if args.command == SET and not arguments:
         raise InvalidInput("set: expected NAME=VALUE, e.g. j_min_drop=0.4")

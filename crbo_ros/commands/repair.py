@@ -12,17 +12,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.view.record import find_folder, stored_method
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
+    add_experiment(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from crbo_ros.protocol.repair import repair
 
-    folder: Path = find_folder(args.experiment)
+    folder: Path = find_folder(args.experiment, args.experiments_dir)
     told, whole = repair(folder, stored_method)
     print("\n".join(told))
     print("all stores are whole" if whole else "not everything is whole; ./crbo inspect --verify says what")

@@ -9,48 +9,28 @@ An experiment that exists is carried on with. Ctrl-C stops the plant first, then
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-import os
 import shutil
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from crbo_ros.bringup.graph import (
-    ARGUMENTS,
-    CONFIG,
-    LOG_LEVEL,
-    NAMESPACE,
-    RUNNERS,
-    TASK_OPTIONS,
-    NodeSpec,
-    check,
-    graph,
-    with_task_options,
-)
+from crbo_ros.bringup.graph import EVERY, with_task_options
+from crbo_ros.bringup.plan import Plan, make_plan, save_plan
+from crbo_ros.commands.summary import About, conclude
 from crbo_ros.core.problem import Problem
-from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import STUCK
-from crbo_ros.protocol import best_file
-from crbo_ros.protocol.database import claim
-from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.registry import make_task, task_problem
 from crbo_ros.ros.parameters import threshold_drop
 from crbo_ros.signals import Signals
 
-OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
 FAREWELL = 5.0  # s after the end in which runners that are not ours still get their answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
-    for argument in OPTIONS:
+    for argument in EVERY:
         option = "--" + argument.name.replace("_", "-")
         alone: Any = {"nargs": "?", "const": "true"} if argument.type is bool else {}  # --yes-move is --yes-move true
         parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description, **alone)
@@ -59,28 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    arguments = with_task_options({a.name: str(getattr(args, a.name)) for a in OPTIONS})
-    arguments["experiments_dir"] = str(Path(arguments["experiments_dir"] or "experiments").resolve())
-    specs = graph(args.task, arguments)
-    own = specs[0].configured()
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
-    problem = task_problem(args.task, own.get("plant") or None, **own.get("task_options", {}))
-    if problem.hardware:
-        _consent(problem, {spec.executable: spec.configured() for spec in specs})
-    experiment = own["experiment"]
-    namespace = arguments["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
-    for spec in specs:
-        check(spec, namespace)
-    if not Path(arguments["experiments_dir"]).is_dir() and Path(arguments["experiments_dir"]).exists():
-        raise InvalidInput(f"experiments_dir: {arguments['experiments_dir']} is a file, not a folder")
-    folder = Path(arguments["experiments_dir"]) / experiment
-    with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
-        os.close(claim(folder / "experiment.sqlite"))
-    for spec in specs:
-        if spec.executable == "episode_runner":
-            spec.parameters["exit_when_done"] = True
-    code = _run_graph(specs, namespace, arguments["log_level"], folder)
-    return code or _conclude(args, own, problem, folder)
+    plan = make_plan(args.task, with_task_options({a.name: str(getattr(args, a.name)) for a in EVERY}))
+    announce(plan)
+    save_plan(plan)
+    code = run_graph(plan)
+    return code or conclude(plan.folder, About.of(plan), evaluate=args.evaluate, report=not args.no_report)
+
+
+def announce(plan: Plan) -> None:
+    """Before hardware moves."""
+    if plan.problem.hardware:
+        _consent(plan.problem, {spec.executable: spec.configured() for spec in plan.specs})
 
 
 def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
@@ -97,15 +67,17 @@ def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
         )
 
 
-def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
+def run_graph(plan: Plan) -> int:
+    """Start the plan's graph and stay until it has ended; the exit code."""
     from crbo_ros.bringup.processes import Graph
     from crbo_ros.view.watcher import Watcher
 
     screen = Screen()
     signals = Signals()
-    screen.say(f"experiment {folder.name} in {folder}, namespace /{namespace}")
-    with Graph(specs, namespace=namespace, log_level=log_level, say=screen.say) as processes:
-        with Watcher(namespace) as watcher:
+    screen.say(f"experiment {plan.folder.name} in {plan.folder}, namespace /{plan.namespace}")
+    options: dict[str, Any] = {"namespace": plan.namespace, "log_level": plan.log_level, "remap": plan.remap}
+    with Graph(plan.specs, **options, say=screen.say) as processes:
+        with Watcher(plan.namespace) as watcher:
             ended: dict[str, int] = {}
             finished = math.inf
             while not signals.wait(0.1):
@@ -131,49 +103,6 @@ def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Pa
         print(f"crbo: ended early: {', '.join(f'{n} (exit code {c})' for n, c in bad.items())}", file=sys.stderr)
         return 1
     return 0
-
-
-def _conclude(args: argparse.Namespace, own: dict[str, Any], problem: Problem, folder: Path) -> int:
-    """The best policy, written and shown, and the report."""
-    store = ExperimentStore(folder / "experiment.sqlite")
-    episodes = [episode for episode in store.episodes() if episode.counts]
-    store.close()
-    if not episodes:
-        raise InvalidInput(f"{folder}: no episode was completed")
-    values = np.array([episode.value for episode in episodes])
-    best = best_file.read(folder / "best.json")
-    print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
-    print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
-    options = own.get("task_options", {})
-    if args.evaluate > 0 and args.task != "custom" and not problem.hardware:
-        try:
-            task = make_task(args.task, problem.plant, **options)
-            _evaluate(task, np.array(best["theta"]), args.evaluate, int(own.get("seed", 1)))
-        except CrboError as error:
-            print(f"not evaluated: {error}")
-    print(f"policy     {folder / 'best.json'}")
-    if not args.no_report:
-        try:
-            from crbo_ros.report import write_report
-        except ImportError as error:
-            print(f"no report: {error}")
-        else:
-            options = {"plant": problem.plant, **options}
-            html, picture = write_report(folder / "experiment.sqlite", folder, options=options)
-            print(f"report     {html}\n           {picture}")
-    return 0
-
-
-def _evaluate(task: Any, theta: np.ndarray, count: int, seed: int) -> None:
-    with task:
-        found = [task.rollout(theta, np.random.default_rng([seed, 0xE7A1, i])) for i in range(count)]
-        start = [task.rollout(task.theta_0, np.random.default_rng([seed, 0xE7A1, i])) for i in range(count)]
-    final = np.array([outcome.value for outcome in found if outcome.counts])
-    first = np.array([outcome.value for outcome in start if outcome.counts])
-    if len(final) and len(first):
-        print(
-            f"evaluated  {final.mean():.4f} +- {final.std():.4f} over {len(final)} rollouts; theta_0 {first.mean():.4f}"
-        )
 
 
 class Screen:

@@ -54,6 +54,7 @@ class CRBO(GPMethod):
     """CRBO. See the module's docstring."""
 
     name = "crbo"
+    takes_earlier = True
     centering = "max"  # the appendix: returns minus the best return
 
     def __init__(

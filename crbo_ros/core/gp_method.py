@@ -63,7 +63,8 @@ class GPMethod(Method):
 
     def _propose(self, id: int) -> Proposal:
         under_way = any(self.trials[i].proposal.kind == "start" for i in self.pending)
-        if not self._completed and not under_way:
+        ran = any(self.trials[i].proposal.kind != "attached" for i in self._completed)
+        if not ran and not under_way:
             return Proposal(id, self.theta_0.copy(), "start")
         return self._next(id)
 
@@ -73,6 +74,8 @@ class GPMethod(Method):
     def proposal(self, id: int, x: Array, kind: str, *, predict: bool = True, reason: str = "") -> Proposal:
         """A proposal at x (d,) of the unit box with what the model, if it has data, expects of it."""
         theta, mean, sigma = self.space.from_unit(np.clip(x, 0.0, 1.0)), math.nan, math.nan
+        if self.space.integer.any() or self.space.below:
+            x = self.space.to_unit(theta)  # what will really run
         if predict and len(self.surrogate.y):
             m, v = self.surrogate.posterior(x[None])
             mean, sigma = self.outputs.back(float(m[0])), self.outputs.scale * math.sqrt(float(v[0]))

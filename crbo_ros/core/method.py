@@ -35,6 +35,7 @@ class Method(ABC):
     """Base of all methods. Subclasses implement `_propose` and may override `_on_end` and `best`."""
 
     name = "method"
+    takes_earlier = False  # whether returns that it did not ask for can enter its data
 
     def __init__(self, space: Space, theta_0: ArrayLike, *, seed: int = 0) -> None:
         self.space = space
@@ -71,6 +72,19 @@ class Method(ABC):
         trial.value = number
         self._end(id, TrialStatus.COMPLETED, "")
         self._log.append(["tell", int(id), number])
+
+    def attach(self, theta: ArrayLike, value: float) -> Proposal:
+        """An episode of earlier, as a completed proposal of kind "attached"."""
+        if not self.takes_earlier:
+            raise InvalidInput(f"method {self.name!r} cannot begin with earlier episodes")
+        theta = self.space.check(theta)
+        if not abs(value) <= LARGEST:
+            raise InvalidInput(f"value: an earlier return is {value}; it must be finite")
+        proposal = Proposal(len(self.trials), theta, "attached")
+        self.trials.append(TrialRecord(proposal, value=float(value)))
+        self._end(proposal.id, TrialStatus.COMPLETED, "")
+        self._log.append(["attach", theta.tolist(), float(value)])
+        return proposal
 
     def veto(self, id: int, reason: str = "") -> None:
         """Proposal `id` was refused before it ran."""

@@ -52,9 +52,16 @@ class Problem:
             "options": digest(dict(self.options)) if self.options else "-",
             "policy": self.policy or "-",
             "return": self.returns or "-",
-            "domain": digest(np.concatenate([self.space.lower, self.space.upper, self.space.log.astype(float)])),
+            "domain": digest(self._domain()),
             "theta_0": theta_hash(self.theta_0)[:12],
         }
+
+    def _domain(self) -> Vector:
+        space = self.space
+        parts = [space.lower, space.upper, space.log.astype(float)]
+        if space.below or space.integer.any():
+            parts += [space.integer.astype(float), np.array(space.below, dtype=float).ravel()]
+        return np.concatenate(parts)
 
     @property
     def key(self) -> str:

@@ -6,6 +6,8 @@ The paper maps the policy parameters from their domain [theta_l, theta_u] to [0,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,7 +32,11 @@ def as_vector(value: ArrayLike, name: str, dim: int | None = None) -> Vector:
 
 
 class Space:
-    """A box in the policy's units, each dimension mapped linearly (or by its logarithm) to [0, 1]."""
+    """A box in the policy's units, each dimension mapped linearly (or by its logarithm) to [0, 1].
+
+    `integer` dimensions hold whole numbers (a switch: 0 and 1). `below`: pairs (i, j) with theta_i < theta_j. What
+    from_unit returns, and so every proposal, respects both.
+    """
 
     def __init__(
         self,
@@ -39,6 +45,8 @@ class Space:
         *,
         log: ArrayLike | None = None,
         names: list[str] | None = None,
+        integer: ArrayLike | None = None,
+        below: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.lower = as_vector(lower, "lower")
         self.upper = as_vector(upper, "upper", len(self.lower))
@@ -55,7 +63,15 @@ class Space:
         bad = np.flatnonzero(self.log & (self.lower <= 0.0))
         if bad.size:
             raise InvalidInput(f"lower[{bad[0]}] = {self.lower[bad[0]]}: a log scale needs positive bounds")
+        self.named = names is not None
         self.names = names or [f"theta[{i}]" for i in range(self.dim)]
+        self.integer = np.zeros(self.dim, bool) if integer is None else np.array(integer, dtype=bool)
+        if self.integer.shape != (self.dim,):
+            raise InvalidInput(f"integer: expected {self.dim} flags, got shape {self.integer.shape}")
+        self.below = tuple((int(i), int(j)) for i, j in below)
+        for i, j in self.below:
+            if not (0 <= i < self.dim and 0 <= j < self.dim and self.lower[i] + self._gap(i, j) <= self.upper[j]):
+                raise InvalidInput(f"below: ({i}, {j}) leaves no room for theta[{i}] < theta[{j}]")
         self._low = np.where(self.log, np.log(np.where(self.log, self.lower, 1.0)), self.lower)
         high = np.where(self.log, np.log(np.where(self.log, self.upper, 1.0)), self.upper)
         self._width = high - self._low
@@ -71,7 +87,32 @@ class Space:
         """x (..., d) in the unit box -> theta (..., d), clipped so that rounding never leaves the box."""
         theta = self._low + np.asarray(x, dtype=np.float64) * self._width
         theta = np.where(self.log, np.exp(np.where(self.log, theta, 0.0)), theta)
-        return np.clip(theta, self.lower, self.upper)
+        theta = np.clip(theta, self.lower, self.upper)
+        return self._repaired(theta) if self.below or self.integer.any() else theta
+
+    def _gap(self, i: int, j: int) -> float:
+        """How far theta_i stays below theta_j: 1 for whole numbers, else a thousandth of the narrower range."""
+        if self.integer[i] or self.integer[j]:
+            return 1.0
+        return 1e-3 * float(min(self.upper[i] - self.lower[i], self.upper[j] - self.lower[j]))
+
+    def _repaired(self, theta: Vector) -> Vector:
+        """theta (..., d) in the box, with whole numbers where they must be, and both ends of each pair in order."""
+        theta = np.where(self.integer, np.clip(np.rint(theta), np.ceil(self.lower), np.floor(self.upper)), theta)
+        for i, j in self.below:  # both ends of a pair that is the wrong way round meet in the middle
+            middle = 0.5 * (theta[..., i] + theta[..., j])
+            wrong = theta[..., i] > theta[..., j]
+            theta[..., i] = np.where(wrong, np.floor(middle) if self.integer[i] else middle, theta[..., i])
+            theta[..., j] = np.where(wrong, np.ceil(middle) if self.integer[j] else middle, theta[..., j])
+        for _ in self.below:  # (a < b < c: one pair may undo another)
+            for i, j in self.below:
+                high = np.maximum(theta[..., j], theta[..., i] + self._gap(i, j))
+                theta[..., j] = np.minimum(np.ceil(high) if self.integer[j] else high, self.upper[j])
+        for _ in self.below:
+            for i, j in self.below:
+                low = np.minimum(theta[..., i], theta[..., j] - self._gap(i, j))
+                theta[..., i] = np.maximum(np.floor(low) if self.integer[i] else low, self.lower[i])
+        return theta
 
     def check(self, theta: ArrayLike, name: str = "theta") -> Vector:
         """theta as a vector inside the box, or InvalidInput that names the entry and its bound."""
@@ -83,4 +124,9 @@ class Space:
             raise InvalidInput(
                 f"{name}[{i}] = {theta[i]:g} is outside [{self.lower[i]:g}, {self.upper[i]:g}] ({self.names[i]})"
             )
+        for i, j in self.below:
+            if not theta[i] < theta[j]:
+                raise InvalidInput(
+                    f"{name}: {self.names[i]} = {theta[i]:g} must be below {self.names[j]} = {theta[j]:g}"
+                )
         return np.clip(theta, self.lower, self.upper)

@@ -29,6 +29,7 @@ class BO(GPMethod):
     """
 
     name = "bo"
+    takes_earlier = True
     hyper = Hyperparameters(
         Gamma(3.0, 6.0),
         Gamma(2.0, 0.15),

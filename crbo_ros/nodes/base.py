@@ -22,6 +22,7 @@ from rclpy.timer import Timer
 from crbo_ros import checks
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput, explain
+from crbo_ros.home import home
 from crbo_ros.nodes import CRASHED, ENDED, LEFT_BADLY
 from crbo_ros.nodes.process import run_node as run_node
 from crbo_ros.nodes.way_out import WayOut
@@ -170,7 +171,7 @@ class ManagedNode(LifecycleNode):
     def folder(self) -> Path:
         """The experiment's folder."""
         name = checks.name(self.value("experiment"), "parameter experiment")
-        return Path(self.value("experiments_dir")).expanduser() / name
+        return home(self.value("experiments_dir")) / name
 
     # -- lifecycle ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ the plant and asks the gate before every action. What must survive a kill lies i
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any
@@ -84,11 +85,13 @@ class EpisodeRunnerNode(base.ManagedNode):
         assert self.task is not None
         assert self.spool is not None
         self.task.connect()
+        self._keep_former()
         self._rig = TaskRig(
             self.task, self.gate, self.value("seed"), self._driver.wake, safe=stop_task(self.task),
             record=lambda: bool(self.value("publish_trajectory")), show=self._show, on_outcome=self._keep_outcome,
             on_crash=lambda text: self.get_logger().error(text),
         )  # fmt: skip
+        self._rig.paired = self.value("paired")
         loop = EpisodeLoop(
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
             problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),
@@ -105,6 +108,14 @@ class EpisodeRunnerNode(base.ManagedNode):
             loop.recent = [episode for episode in history if episode.executed][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
+
+    def _keep_former(self) -> None:
+        """Write down, once, what a plant held before this experiment changed it: crbo rollback puts it back."""
+        former, file = getattr(getattr(self.task, "plant", None), "former", None), self.folder() / "former.json"
+        if former and not file.exists():
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(former, indent=1))
+            part.replace(file)
 
     def quit(self) -> None:
         """No rollout begins any more, and the plant stops; does not wait."""

@@ -15,9 +15,11 @@ from crbo_ros.core.settings import TERMS
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
 from crbo_ros.protocol import best_file
+from crbo_ros.protocol.earlier import earlier_episodes
+from crbo_ros.protocol.episode_lines import EpisodeLines
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
-from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
-from crbo_ros.protocol.records import Episode, Verdict
+from crbo_ros.protocol.ports import ACCEPTED, ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
+from crbo_ros.protocol.records import VETOED, Episode, Verdict
 from crbo_ros.registry import make_method
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
@@ -44,6 +46,7 @@ class OptimizerNode(base.ManagedNode):
         # One thread computes, reads and writes, in the order in which things arrive; the executor only hands them over.
         self._worker = self.make_worker("fitting")
         self._ticking = self._preparing = False  # whether such a job is in the queue
+        self._lines = EpisodeLines()
         defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
         defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
@@ -97,6 +100,10 @@ class OptimizerNode(base.ManagedNode):
             budget=budget,
             lease=self.value("lease"),
         )
+        if self.value("attach") and not self.experiment.method.trials:
+            episodes = earlier_episodes(self.value("attach"), problem, self.value("experiments_dir"))
+            count = self.experiment.attach(episodes, self.value("attach"))
+            self.get_logger().info(f"begins with {count} earlier episodes from {self.value('attach')}")
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(budget)  # a larger budget lets it go on
         known = self.experiment.method.report()
@@ -132,6 +139,10 @@ class OptimizerNode(base.ManagedNode):
             return
         fields = {"experiment": experiment.name, "task": experiment.task, "id": best.id, "mean": best.mean}
         fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
+        space, start = experiment.problem.space, experiment.problem.theta_0
+        if space.named:
+            rows = zip(space.names, start.tolist(), best.theta.tolist(), strict=True)
+            fields["parameters"] = {name: {"old": old, "new": new} for name, old, new in rows}
         file = self.folder() / "best.json"
         try:
             best_file.write(file, fields)
@@ -232,9 +243,12 @@ class OptimizerNode(base.ManagedNode):
         experiment = self.experiment
         if experiment is None:
             return RECEIPTS[RETRY], "the optimizer is not configured"
-        status, reason = experiment.acknowledge(convert.from_message(message, Episode))
+        episode = convert.from_message(message, Episode)
+        status, reason = experiment.acknowledge(episode)
         if reason:
             self.complain(status, f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+        if status == ACCEPTED and episode.outcome != VETOED:  # (the monitor tells of its vetoes)
+            self.get_logger().info(self._lines.line(experiment, episode))
         self._changed.set()
         return RECEIPTS[status], reason
 
@@ -346,6 +360,7 @@ class OptimizerNode(base.ManagedNode):
             state=STATES[summary["state"]],
             message=summary["message"] or summary.get("region_state", ""),
             dim=experiment.method.space.dim,
+            names=experiment.problem.space.names if experiment.problem.space.named else [],
             budget=experiment.budget,
         )
         for name in METRICS:

@@ -60,6 +60,7 @@ class TaskRig:
         self._record, self._show, self._on_outcome, self._on_crash = record, show, on_outcome, on_crash
         self._changed = threading.Condition()
         self._progress = Progress(Stage.IDLE)
+        self.paired = False  # each two rollouts from the same start state
         self._offer: Offer | None = None
         self._permit: Permit | None = None
         self._acting = False  # the policy's first action has been permitted
@@ -147,7 +148,8 @@ class TaskRig:
     def _rollout(self) -> None:
         offer = self._offer
         assert offer is not None
-        rng = np.random.default_rng([self.seed, offer.id, 0x0E91])  # a repeat after a crash gives the same
+        number = offer.id // 2 if self.paired else offer.id
+        rng = np.random.default_rng([self.seed, number, 0x0E91])  # a repeat after a crash gives the same
         try:
             if self._permit is not None and (reason := self._refused(self._permit)):
                 outcome = Outcome(float("nan"), STOPPED, reason)

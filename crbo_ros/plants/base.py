@@ -33,6 +33,9 @@ Connected = TypeVar("Connected", bound="Connection")
 class Connection:
     """Something that is connected for the length of a `with` block and made safe on every way out of it."""
 
+    def check(self) -> None:
+        """MissingDependency if a package that connect needs is not installed. Connects and moves nothing."""
+
     def connect(self) -> None:
         """Open the connection; MissingDependency or PlantError with what to do if that fails."""
 

@@ -57,6 +57,9 @@ class Kuka(Plant):
     rate = 240.0
     joint_names = tuple(f"lbr_iiwa_joint_{i}" for i in range(1, 8))
 
+    def check(self) -> None:
+        load_pybullet()
+
     def __init__(self, start: ArrayLike, hoop: ArrayLike, *, gui: bool = False) -> None:
         self.start = as_vector(start, "start", 7)
         self.hoop = as_vector(hoop, "hoop", 3)

@@ -11,12 +11,13 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from crbo_ros import __version__
 from crbo_ros.clock import boottime
@@ -83,6 +84,7 @@ class OptimizerServer:
         self._leases = Leases(lease, clock)
         for row in store.proposals("WHERE end = 'pending'"):  # time stood still while nobody was there
             self._leases.begin(row.proposal.id, row.runner)
+        self.budget += self.attached if self.budget else 0  # they cost no robot time
         if store.flag("finished"):
             self.state, self.message = FINISHED, store.flag("finished")
         self._check_budget()
@@ -143,6 +145,35 @@ class OptimizerServer:
         }
         if changed:
             self.configure(**changed)
+
+    def attach(self, episodes: Sequence[tuple[ArrayLike, float]], source: str) -> int:
+        """Begin with earlier episodes, (theta, return) each; how many. Only before the first proposal, and all or none.
+
+        They are recorded as completed proposals of kind "attached", so that the monitor hears of them as well.
+        """
+        with self._lock:
+            if self.method.trials:
+                return 0
+            try:
+                rows = []
+                for theta, value in episodes:
+                    proposal = self.method.attach(theta, value)
+                    episode = Episode(
+                        new_uid(), self.uid, proposal.id, "attached", proposal.theta, COMPLETED, float(value),
+                        f"from {source}", stamp=time.time(), problem=self.problem.key,
+                    )  # fmt: skip
+                    rows.append((proposal, episode))
+                self.store.attach(rows, now=time.time(), state=dump_state(self.method.state()))
+            except BaseException:
+                self._rebuild()
+                raise
+            self.budget += len(rows) if self.budget else 0
+            return len(rows)
+
+    @property
+    def attached(self) -> int:
+        """How many of the returns are earlier ones."""
+        return sum(trial.proposal.kind == "attached" for trial in self.method.trials)
 
     # -- the runner's questions -------------------------------------------------------------------
 
@@ -402,8 +433,8 @@ class OptimizerServer:
     def set_budget(self, budget: int) -> None:
         """A larger budget lets a finished experiment go on."""
         with self._lock:
-            self.budget = budget
-            if self.state == FINISHED and (not budget or self.method.n < budget):
+            self.budget = budget + self.attached if budget else 0
+            if self.state == FINISHED and (not budget or self.method.n < self.budget):
                 self.store.set_flag("finished", "")
                 self.state, self.message = RUNNING, ""
             self._check_budget()

@@ -13,6 +13,8 @@ import secrets
 from collections import deque
 from pathlib import Path
 
+from crbo_ros.home import home
+
 KEY = "CRBO_KEY"  # environment: what monitor and runners of one graph share, and nobody else
 KEY_FILE = "operator.key"  # in the experiment's folder, for its user alone
 REARM, APPROVE, SET, CLEAR, GIVE_BACK = "rearm", "approve", "set", "clear", "give_back"
@@ -60,12 +62,12 @@ def keep_key(folder: Path, key: str) -> None:
         stream.write(key)
 
 
-def find_key(experiment: str = "") -> str:
-    """The environment's, or that of an experiment below the usual folders; "" where there is none."""
+def find_key(experiment: str = "", experiments_dir: str | Path = "") -> str:
+    """The environment's, or that of an experiment in its folder; "" where there is none."""
     if key := os.environ.get(KEY, ""):
         return key
-    for home in (Path(), Path("experiments"), Path("~/.ros/crbo_ros").expanduser()):
-        path = home / experiment / KEY_FILE
+    for place in (Path(), home(experiments_dir)):
+        path = place / experiment / KEY_FILE
         if experiment and path.is_file():
             return path.read_text()[:256].strip()
     return ""

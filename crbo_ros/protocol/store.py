@@ -102,6 +102,8 @@ class ExperimentStore:
     def create(self, experiment: Experiment, problem: Problem, *, version: str, now: float) -> None:
         space = problem.space
         with self.database.transaction():
+            if space.named:
+                self.database.execute("INSERT OR REPLACE INTO flags VALUES (?, ?)", "names", json.dumps(space.names))
             self.database.insert(
                 "experiment", uid=experiment.uid, name=experiment.name, task=problem.task, problem=experiment.problem,
                 method=experiment.method, seed=experiment.seed, dim=space.dim, lower=to_blob(space.lower),
@@ -140,14 +142,30 @@ class ExperimentStore:
     ) -> None:  # fmt: skip
         """The proposal, and the head of the method's state just after it made it, in one transaction."""
         with self.database.transaction():
-            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
-            self.database.insert(
-                "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
-                kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
-                worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
-                gamma=null(proposal.gamma), created=now, report=json.dumps(report), events=sequence,
-            )  # fmt: skip
-            self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
+            self._add_proposal(proposal, runner, request_id, now, report, state)
+
+    def attach(self, episodes: list[tuple[Proposal, Episode]], *, now: float, state: bytes) -> None:
+        """Earlier episodes, all of them or none, and the method's state that knows them."""
+        with self.database.transaction():
+            for proposal, episode in episodes:
+                self._add_proposal(proposal, episode.runner, episode.episode_uid, now, {}, state)
+                self.database.execute(
+                    "UPDATE proposals SET end = ?, end_reason = ?, ended = ? WHERE id = ?",
+                    TrialStatus.COMPLETED.value, episode.reason, now, proposal.id,
+                )  # fmt: skip
+                self._insert(episode)
+
+    def _add_proposal(
+        self, proposal: Proposal, runner: str, request_id: str, now: float, report: dict[str, Any], state: bytes
+    ) -> None:
+        sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
+        self.database.insert(
+            "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
+            kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
+            worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
+            gamma=null(proposal.gamma), created=now, report=json.dumps(report), events=sequence,
+        )  # fmt: skip
+        self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
 
     def proposals(self, where: str = "", *arguments: Any) -> list[ProposalRow]:
         rows = self.database.query(
@@ -293,6 +311,10 @@ class ExperimentStore:
     def flag(self, name: str) -> str:
         rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)
         return str(rows[0][0]) if rows else ""
+
+    def names(self) -> list[str]:
+        """The parameters' names, in theta's order; empty: they have none."""
+        return list(json.loads(self.flag("names") or "[]"))
 
     def close(self) -> None:
         self.database.close()

@@ -64,7 +64,7 @@ def _states(run: RunView) -> Iterator[OptimizerState]:
     if facts is None:
         return
     values: list[float] = []
-    counts = {"vetoed": 0, "failed": 0}
+    counts: dict[str, Any] = {"vetoed": 0, "failed": 0}
     for n, id in enumerate(run.order, 1):
         row = run.row(id)
         assert row.episode is not None
@@ -80,7 +80,7 @@ def _states(run: RunView) -> Iterator[OptimizerState]:
         yield OptimizerState(
             facts["name"], facts["uid"], facts["task"], facts["method"],
             state="finished" if last and run.finished else "running",
-            message=run.finished if last else row.reason, dim=facts["dim"], completed=len(values),
+            message=run.finished if last else row.reason, dim=facts["dim"], names=run.names, completed=len(values),
             last_return=values[-1] if values else NAN, average_return=float(np.mean(values)) if values else NAN,
             best_id=best.id if best else -1, best_mean=best.mean if best else NAN,
             best_observed=best.observed if best else NAN, start_return=values[0] if values else NAN,
@@ -99,6 +99,8 @@ def plain(value: Any) -> dict[str, Any]:
             content = stamp(content)
         content = list(content) if isinstance(content, tuple) else content
         found[name] = content.tolist() if isinstance(content, np.ndarray) else content
+        if isinstance(content, tuple):
+            found[name] = list(content)
     return found
 
 

@@ -124,6 +124,10 @@ def _policy(run: RunView) -> str:
     content = {"proposal": best.id, "theta": best.theta.tolist()}
     how = f"Proposal {best.id}, chosen by {run.best_source}; observed return {number(best.observed)}."
     theta = escape(json.dumps(content))
+    if run.names and run.experiment is not None:
+        old = run.experiment["theta_0"]
+        rows = [[name, number(a), number(b)] for name, a, b in zip(run.names, old, best.theta, strict=True)]
+        how += table(["*parameter", "old", "new"], rows)
     return f"{text}<p>{how}</p><details><summary>theta as JSON</summary><pre>{theta}</pre></details>"
 
 

@@ -53,7 +53,9 @@ class Parameter:
 
 COMMON = (
     Parameter("experiment", "experiment", "name of the experiment; its folder below experiments_dir"),
-    Parameter("experiments_dir", "~/.ros/crbo_ros", "folder that holds a folder for each experiment"),
+    Parameter(
+        "experiments_dir", "", "folder with a folder for each experiment; empty: CRBO_HOME, or crbo_ros in ROS_HOME"
+    ),
     Parameter("task", "furuta", "registered task (furuta, basketball, pendulum, ...; custom: a runner of your own)"),
     Parameter("plant", "", "the task's plant; empty: the task's first one"),
     Parameter("task_options", GROUP, "options of the task, one parameter each (task_options.env, ...)"),
@@ -98,6 +100,7 @@ OPTIMIZER = (
         maximum=checks.SECONDS_LIMIT,
     ),
     Parameter("resume", True, "carry on with an experiment that exists; false: refuse it"),
+    Parameter("attach", "", "earlier episodes to begin with: a CSV file, or an experiment of the same problem"),
 )
 
 MONITOR = (
@@ -119,6 +122,9 @@ RUNNER = (
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
     Parameter("yes_move", False, "hardware may move at once; false: after the operator's first clear in this run"),
     Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
+    Parameter(
+        "paired", False, "rollouts 2 k and 2 k + 1 from the same start state, where it is simulated (crbo accept)"
+    ),
 )
 
 NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from crbo_ros.rqt.accepting import Accepting
 from crbo_ros.rqt.plots import make_plots
 from crbo_ros.rqt.qt import Qt, QtCore, QtGui, QtWidgets
 from crbo_ros.view.colors import ALARM, ATTENTION, GOOD, NEUTRAL, OUTCOME_COLORS
@@ -105,6 +106,8 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         column.addWidget(self._build_graph(namespace))
         column.addWidget(self._build_proposal())
         column.addLayout(self._build_buttons())
+        self.accepting = Accepting()
+        column.addWidget(self.accepting)
         self.message = _wrapped()
         column.addWidget(self.message)
         column.addWidget(self._build_table(), 1)
@@ -272,6 +275,7 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         for name, on in view.buttons().items():
             if self.buttons[name].isEnabled() != on:
                 self.buttons[name].setEnabled(on)
+        self.accepting.show_state(view.state)
         self._show_namespaces()
 
     def _show_namespaces(self) -> None:

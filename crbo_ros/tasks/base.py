@@ -159,6 +159,11 @@ class Task(Connection, ABC):
         """Draw labelled trajectories into a picture."""
         raise NotImplementedError(f"task {self.name!r} has no plot")
 
+    def check(self) -> None:
+        """MissingDependency if a package that the plant needs is not installed. Connects and moves nothing."""
+        if isinstance(self.plant, Connection):
+            self.plant.check()
+
     def connect(self) -> None:
         """Connect the plant."""
         if self.plant is not None:

@@ -68,7 +68,10 @@ class Tuning(Task):
             episode_seconds=setting + episode.longest + returns.longest(episode.timeout) + FAREWELL,
             hardware=True,  # for all we know
             j_min_drop=cls.j_min_drop,
-            options={"parameters": [parameter.label for parameter in config.parameters]},
+            options={
+                "parameters": [parameter.label for parameter in config.parameters],
+                **({"fixed": [(p.label, p.start) for p in config.fixed]} if config.fixed else {}),
+            },
             returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from crbo_ros.protocol.records import AT_OPERATOR, WAITING, ContractState, Episode, Offer, Verdict
 from crbo_ros.view.numbers import number, percent
+from crbo_ros.view.parameters import short
 from crbo_ros.view.run_view import Row, RunView
 from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
@@ -221,7 +222,9 @@ class LiveView:
         p = row.proposal
         expected = f", expected {number(p.mean)} ± {number(p.sigma)}" if math.isfinite(p.mean) else ""
         why = f" ({p.reason})" if p.reason else ""
-        return f"proposal {p.id}: {p.kind}{expected}, gamma {number(p.gamma)}{why}"
+        names = self.state.names if self.state is not None else ()
+        named = f"; {short(names, p.theta)}" if len(names) == len(p.theta) else ""
+        return f"proposal {p.id}: {p.kind}{expected}, gamma {number(p.gamma)}{why}{named}"
 
     def verdict_text(self) -> tuple[str, str]:
         """(status, sentence) of the current proposal's verdict: status is approved, vetoed, waiting or ""."""

@@ -17,6 +17,7 @@ from typing import Any
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
+from crbo_ros.home import home
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
 from crbo_ros.protocol.store import ExperimentStore
@@ -24,32 +25,31 @@ from crbo_ros.view.contract import MONITOR, read_contract
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
-HOME = "experiments"  # where names are looked up, below the current folder
 
 
-def find_store(experiment: str | Path) -> Path:
-    """The store behind a folder, a file, or a name below ./experiments; StoreError lists what there is."""
-    given = Path(experiment)
+def find_store(experiment: str | Path, experiments_dir: str | Path = "") -> Path:
+    """The store behind a folder, a file, or the name of an experiment; StoreError lists what there is."""
+    given, place = Path(experiment), home(experiments_dir)
     try:
-        for candidate in (given, Path(HOME) / given):
+        for candidate in (given, place / given):
             if candidate.is_file():
                 return candidate
             if (candidate / FILE).is_file():
                 return candidate / FILE
     except (OSError, ValueError) as error:  # too long, a NUL in it
         raise StoreError(f"{str(experiment)[:60]!r}: cannot be the name of a file ({error.args[-1]})") from None
-    known = sorted(path.parent.name for path in Path(HOME).glob(f"*/{FILE}"))
-    there = f"./{HOME} has: {', '.join(known)}" if known else f"there are none in ./{HOME} either"
+    known = sorted(path.parent.name for path in place.glob(f"*/{FILE}"))
+    there = f"{place} has: {', '.join(known)}" if known else f"there are none in {place} either"
     raise StoreError(f"{experiment}: neither a folder with {FILE}, nor such a file, nor the name of one; {there}")
 
 
-def find_folder(experiment: str | Path) -> Path:
+def find_folder(experiment: str | Path, experiments_dir: str | Path = "") -> Path:
     """The folder of an experiment, should its own store be damaged or gone."""
     with suppress(OSError, ValueError):
-        for candidate in (Path(experiment), Path(HOME) / experiment):
+        for candidate in (Path(experiment), home(experiments_dir) / experiment):
             if candidate.is_dir() and any(candidate.glob("*.sqlite")):
                 return candidate
-    return find_store(experiment).parent
+    return find_store(experiment, experiments_dir).parent
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def read_run(path: Path) -> RunView:
             run.record(_verdict(verdict, facts["uid"], run))
         for episode in store.episodes():
             run.record(episode)
-        run.finished = store.flag("finished")
+        run.names, run.finished = store.names(), store.flag("finished")
         run.best, run.best_source = _best(store, facts, run)
         run.contract = read_contract(store.database.path, store)
         return run
@@ -104,7 +104,7 @@ def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Be
     if not observed:
         return None, ""
     try:
-        best = _replayed(store, row).best()
+        best = replayed(store, row).best()
         if best is not None:
             return best, "posterior mean" if math.isfinite(best.sigma) else "best observed"
     except Exception:  # a method of another package, or settings of another version: the record itself still stands
@@ -121,7 +121,7 @@ def stored_method(row: dict[str, Any]) -> Any:
     return make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
 
 
-def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
+def replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     """The method as it stood when the store was last written."""
     method = stored_method(row)
     state, events = store.resume_point()

@@ -115,6 +115,7 @@ class RunView:
         self.experiment = experiment  # the store's row of facts; None from topics, or where nothing was stored yet
         self.rows: list[Row] = []  # by id; the same list for ever
         self.order: list[int] = []  # proposal ids in the order in which their ends were recorded
+        self.names: list[str] = []  # of the parameters; none: they have none
         self.finished = ""  # why the run is over
         self.best: Best | None = None
         self.best_source = ""  # "posterior mean" or "best observed"

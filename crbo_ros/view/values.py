@@ -5,6 +5,7 @@ Fields have the names of the messages' fields, and words stand for their constan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crbo_ros.core.trial import NAN
@@ -26,6 +27,7 @@ class OptimizerState:
     state: str  # one of STATES
     message: str = ""
     dim: int = 0
+    names: Sequence[str] = ()  # of the parameters; none: they have none
     completed: int = 0
     budget: int = 0
     pending: int = 0

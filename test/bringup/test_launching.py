@@ -104,13 +104,19 @@ def launch(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_killed_monitor_comes_back_and_the_run_ends_the_launch(launch: Any, tmp_path: Path) -> None:
-    launched = launch(episodes="8")
+    launched = launch(episodes="8", evaluate="0")
     launched.wait_until(lambda: (tmp_path / "ledger").exists())
     os.kill(int(launched.started("safety_monitor")[0][1]), signal.SIGKILL)
     launched.wait_until(lambda: launched.process.poll() is not None)
     assert len(launched.started("safety_monitor")) == 2
     assert "safety_monitor died (exit code -9); it is started again (1 of 5)" in launched.said()
     assert "all runners have ended" in launched.said()
+    assert launched.process.returncode == 0
+    said = launched.said()
+    assert all(f"episode {n}/8  proposal" in said for n in range(1, 9))
+    assert "namespace /toy_" in said  # never the root, where a robot's own names live
+    assert said.index("process has finished cleanly") < said.index("episodes   8, average return")
+    assert list(tmp_path.glob("*/report.html"))
     ends = [line for line in (tmp_path / "ledger").read_text().splitlines() if '"end"' in line]
     assert len(ends) == 8
     keys = {name: {words[2] for words in launched.started(name)} for name in ("optimizer", "monitor", "runner")}
@@ -120,11 +126,21 @@ def test_a_killed_monitor_comes_back_and_the_run_ends_the_launch(launch: Any, tm
     assert {words[3] for words in launched.started()} == {str(launched.process.pid)}
 
 
-def test_a_node_that_is_refused_is_not_started_again_and_ends_the_launch(launch: Any) -> None:
-    launched = launch(gamma="7.0")
+def test_a_node_that_is_refused_is_not_started_again_and_ends_the_launch(launch: Any, tmp_path: Path) -> None:
+    (tmp_path / "experiment.sqlite").mkdir()  # where its store should be
+    launched = launch(experiments_dir=str(tmp_path.parent), experiment=tmp_path.name)
     launched.wait_until(lambda: launched.process.poll() is not None)
     assert len(launched.started("optimizer")) == 1
     assert "optimizer has ended (exit code 1)" in launched.said()
+    assert launched.process.returncode == 1
+
+
+def test_what_is_wrong_with_the_arguments_is_said_once_before_anything_starts(launch: Any) -> None:
+    launched = launch(gamma="7.0")
+    launched.wait_until(lambda: launched.process.poll() is not None)
+    assert launched.process.returncode == 1
+    assert launched.started() == []
+    assert launched.said().count("gamma: 7.0 is above 1") == 1
 
 
 def test_nothing_is_started_again_once_the_launch_shuts_down(launch: Any, tmp_path: Path) -> None:
@@ -135,3 +151,21 @@ def test_nothing_is_started_again_once_the_launch_shuts_down(launch: Any, tmp_pa
     launched.end()
     assert len(launched.started("optimizer")) == 1
     assert "SIGKILL" not in launched.said()
+
+
+def test_arguments_show_the_values_in_force_and_their_choices() -> None:
+    from launch import LaunchContext  # type: ignore[attr-defined]
+
+    from crbo_ros.bringup.launching import describe
+
+    declared = {a.name: a for a in describe("furuta").get_launch_arguments()}
+    shown = {name: "".join(part.describe() for part in a.default_value) for name, a in declared.items()}
+    assert (shown["plant"], shown["method"], shown["episodes"]) == ("'stand_in'", "'crbo'", "'100'")
+    assert (shown["j_min_drop"], shown["namespace"]) == ("'0.5'", "'furuta_stand_in_crbo_s1'")
+    assert "qube_hardware" in declared["plant"].choices
+    assert declared["use_sim_time"].choices == ["true", "false"]
+    context = LaunchContext()
+    for name in ("params_file", "plant", "gamma"):
+        declared[name].execute(context)
+    assert context.launch_configurations["plant"] == "stand_in"
+    assert context.launch_configurations["gamma"] == ""  # the config's, whichever file that is

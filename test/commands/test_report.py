@@ -104,17 +104,22 @@ def test_experiments_are_found_by_folder_file_and_name(
 ) -> None:
     store = make_store(episodes=1, name="experiments/furuta")
     monkeypatch.chdir(tmp_path)
-    for given in (store, store.parent, "furuta", "experiments/furuta"):
-        assert find_store(given).resolve() == store
+    (tmp_path / "crbo_ros").symlink_to(tmp_path / "experiments")  # ROS_HOME's own folder for us
+    for variable, folder in (("CRBO_HOME", "experiments"), ("ROS_HOME", "")):
+        monkeypatch.setenv(variable, str(tmp_path / folder))
+        for given in (store, store.parent, "furuta", "experiments/furuta"):
+            assert find_store(given).resolve() == store
+        monkeypatch.delenv(variable)
+    assert find_store("furuta", tmp_path / "experiments").resolve() == store
 
 
 def test_an_unknown_experiment_is_one_line_with_what_there_is(
     make_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_store(episodes=1, name="experiments/furuta")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBO_HOME", str(tmp_path / "experiments"))
     assert cli.main(["report", "frutta"]) == 1
-    assert capsys.readouterr().err.strip().endswith("./experiments has: furuta")
+    assert capsys.readouterr().err.strip().endswith(f"{tmp_path}/experiments has: furuta")
 
 
 def test_the_command_names_what_it_wrote(make_store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

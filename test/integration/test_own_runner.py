@@ -48,7 +48,7 @@ def test_a_runner_of_ones_own_improves_its_policy(graph: Any, start: Any, tmp_pa
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: f"seed {schedule['seed']}")
 def test_the_example_decides_as_the_loop_does_when_given_the_same_answers(schedule: Any, start: Any) -> None:
     """Vetoed, waiting, too old, foreign, monitor lost before and while it runs, stopped, handed in again."""
-    from scripted_servers import ScriptedServers
+    from crbo_ros.ros.scripted_servers import ScriptedServers
 
     for attempt in range(3):  # on a busy machine a heartbeat may be late
         namespace = f"/replay{schedule['seed']}_{attempt}"

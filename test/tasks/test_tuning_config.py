@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from crbo_ros.errors import CrboError, InvalidInput
-from crbo_ros.plants.ros.config import AGGREGATES, ReturnConfig, field_value, read_config
+from crbo_ros.plants.ros.config import AGGREGATES, ReturnConfig, read_config
 from crbo_ros.registry import make_task
+from crbo_ros.returns.fields import number_at
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GOOD = """\
@@ -72,7 +73,7 @@ def test_the_examples_are_right(name: Any) -> None:
         ("  start: {service: /robot/run}\n", "", 10, r"episode: needs `start`"),
         ("  stop: {service: /robot/halt}\n", "", 10, r"episode: needs `stop` .*, or `unstoppable: true`"),
         ("timeout: 5", "unstoppable: true", 12, r"episode.unstoppable: there is a way to stop it"),
-        ("{service: /robot/run}", "{topic: /robot/run}", 10, r"episode.start: needs exactly one of service, action"),
+        ("{service: /robot/run}", "{pipe: /robot/run}", 10, r"episode.start: needs exactly one of service, action"),
         ("std_msgs/msg/Float64", "Float64", 15, r"return.type: 'Float64' is not a type such as std_msgs/msg"),
         ("field: data", "field: data.[1]", 16, r"return.field: 'data.\[1\]' is not a field"),
         ("aggregate: mean", "aggregate: median", 17, r"return.aggregate: 'median' is none of sum"),
@@ -116,12 +117,12 @@ def test_returns_are_aggregated_and_costs_negated() -> None:
 
 def test_a_field_is_found_by_its_path_and_texts_are_read_as_numbers() -> None:
     message = SimpleNamespace(pose=SimpleNamespace(x=[1.0, 2.5]), message="-3.25", bad="n/a", odd=float("nan"))
-    assert field_value(message, "pose.x[1]") == 2.5
-    assert field_value(message, "pose.x[-2]") == 1.0
-    assert field_value(message, "message") == -3.25
+    assert number_at(message, "pose.x[1]") == 2.5
+    assert number_at(message, "pose.x[-2]") == 1.0
+    assert number_at(message, "message") == -3.25
     for path in ("pose.y", "pose.x[2]", "pose", "bad", "odd", "pose.x.z"):
         with pytest.raises(InvalidInput, match="field"):
-            field_value(message, path)
+            number_at(message, path)
 
 
 def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(
@@ -135,3 +136,40 @@ def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(
     assert "tuning.yaml, line 17: return.aggregate: 'median' is none of" in printed.err
     assert printed.out == ""
     assert not (tmp_path / "experiments").exists()
+
+
+CONSTRAINED = """
+parameters:
+  - {node: /n, name: slow, lower: 0.0, upper: 1.0, start: 0.2}
+  - {node: /n, name: fast, lower: 0.0, upper: 1.0, start: 0.6}
+  - {node: /n, name: count, lower: 1, upper: 9, start: 4, type: integer}
+  - {node: /n, name: active, start: false, type: bool}
+  - {node: /n, name: mass, start: 3.5, fixed: true}
+constraints: [slow < fast]
+episode: {seconds: 1.0, unstoppable: true}
+return: {topic: /c, type: std_msgs/msg/Float64, field: data, aggregate: mean}
+"""
+
+
+def test_every_proposal_respects_whole_numbers_switches_and_coupled_limits(tmp_path: Path) -> None:
+    from crbo_ros.core import CRBO
+
+    file = tmp_path / "c.yaml"
+    file.write_text(CONSTRAINED)
+    config = read_config(file)
+    assert [(p.name, p.start) for p in config.fixed] == [("mass", 3.5)]
+    optimizer = CRBO(config.space, [p.start for p in config.parameters], gamma=0.9, seed=2)
+    for _ in range(25):
+        proposal = optimizer.ask()
+        slow, fast, count, on = proposal.theta
+        assert slow < fast
+        assert count == round(count)
+        assert on in (0.0, 1.0)
+        optimizer.tell(proposal.id, float(-((slow - 0.7) ** 2) - (fast - 0.3) ** 2 + 0.1 * count + on))
+    for wrong, words in (
+        ("fast < slow", "does not hold for the start values"),
+        ("slow < mass", "not of the form a < b"),
+    ):
+        file.write_text(CONSTRAINED.replace("slow < fast", wrong))
+        with pytest.raises(InvalidInput, match=words):
+            read_config(file)

@@ -11,6 +11,8 @@ from typing import Any
 
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
+from crbo_ros.returns.definition import ReturnDefinition, definition, read_definition
+from crbo_ros.returns.fields import field_steps
 from crbo_ros.yaml_section import Missing, Section, read_yaml
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -21,7 +23,6 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
 }
 INTERFACE = re.compile(r"[A-Za-z]\w*/(msg|srv|action)/[A-Za-z]\w*")
-STEP = re.compile(r"([A-Za-z_]\w*)((?:\[-?\d+\])*)")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Tuned:
     upper: float
     start: float
     log: bool = False
+    kind: str = "double"  # or integer, or bool: how its node holds it
 
     @property
     def label(self) -> str:
@@ -44,7 +46,7 @@ class Tuned:
 class Call:
     """A service or an action, its type, and what is sent to it."""
 
-    kind: str  # "service" or "action"
+    kind: str  # "service", "action", or "topic": a message that is published once
     name: str
     type: str
     request: dict[str, Any] = field(default_factory=dict)
@@ -64,13 +66,16 @@ class EpisodeConfig:
     @property
     def longest(self) -> float:
         """From the start to the end, with every time-out."""
-        answers = 0 if self.start is None else 2 if self.start.kind == "action" else 1  # acceptance, and result
+        answers = (
+            0 if self.start is None or self.start.kind == "topic" else 2 if self.start.kind == "action" else 1
+        )  # acceptance, and result
         return self.delay + answers * self.timeout + (self.seconds or 0.0)
 
 
 @dataclass(frozen=True)
 class ReturnConfig:
-    """Where the return comes from: a topic's field during the episode, the start's answer, or another service."""
+    """Where the return comes from: a topic's field during the episode, the start's answer, another service, or, by a
+    definition (crbo_ros.returns), metrics of what several topics said."""
 
     field: str
     topic: str = ""
@@ -80,10 +85,11 @@ class ReturnConfig:
     best_effort: bool = False
     service: Call | None = None
     negate: bool = False
+    definition: ReturnDefinition | None = None
 
     def longest(self, timeout: float) -> float:
         """s after an episode's end within which the return is there, or has failed."""
-        return self.settle + timeout if self.topic else timeout if self.service else 0.0
+        return self.settle + timeout if self.topic or self.definition else timeout if self.service else 0.0
 
     def value(self, samples: Sequence[float]) -> float:
         value = AGGREGATES[self.aggregate](samples)
@@ -97,6 +103,8 @@ class TuningConfig:
     returns: ReturnConfig
     gamma: float = 0.5
     rest: str = "best"  # the values between episodes and after a stop: best known so far, or start
+    fixed: tuple[Tuned, ...] = ()  # set with the others, always to their start value; no part of theta
+    below: tuple[tuple[int, int], ...] = ()  # theta_i < theta_j
 
     @property
     def space(self) -> Space:
@@ -105,6 +113,8 @@ class TuningConfig:
             [p.upper for p in self.parameters],
             log=[p.log for p in self.parameters],
             names=[p.label for p in self.parameters],
+            integer=[p.kind != "double" for p in self.parameters],
+            below=self.below,
         )
 
 
@@ -112,16 +122,20 @@ def read_config(path: str | Path) -> TuningConfig:
     """The configuration, or InvalidInput with file, line and field."""
     root = read_yaml(path)
     sections = root.list("parameters")
-    parameters = tuple(_tuned(section) for section in sections)
-    labels = [parameter.label for parameter in parameters]
+    listed = [(section.flag("fixed"), _tuned(section)) for section in sections]
+    parameters = tuple(parameter for fixed, parameter in listed if not fixed)
+    labels = [parameter.label for _, parameter in listed]
     for i, section in enumerate(sections):
         if labels[i] in labels[:i]:
             raise section.error(f"{labels[i]} is listed twice", "name")
+    if not parameters:
+        raise root.error("all of them are fixed: nothing is left to tune", "parameters")
     episode = read_episode(root.required("episode"))
-    returns = read_return(root.required("return"), episode.start is not None)
+    returns = read_return(root.required("return"), episode.start is not None and episode.start.kind != "topic")
     config = TuningConfig(
-        parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start"))
-    )
+        parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start")),
+        fixed=tuple(parameter for fixed, parameter in listed if fixed), below=_below(root, parameters),
+    )  # fmt: skip
     root.close()
     return config
 
@@ -133,7 +147,32 @@ def read_gamma(root: Section) -> float:
     return gamma
 
 
+def _below(root: Section, parameters: Sequence[Tuned]) -> tuple[tuple[int, int], ...]:
+    """`constraints: [a < b]`, by names (with their nodes, where a name is not unique)."""
+    found = []
+    for text in root.texts("constraints") if root.has("constraints") else ():
+        low, less, high = (part.strip() for part in text.partition("<"))
+        pair = []
+        for word in (low, high):
+            fits = [i for i, p in enumerate(parameters) if word in (p.name, p.label)]
+            if not less or len(fits) != 1:
+                raise root.error(f"{text!r} is not of the form a < b, of parameters that move", "constraints")
+            pair.append(fits[0])
+        i, j = pair
+        if not parameters[i].start < parameters[j].start:
+            raise root.error(f"{text!r} does not hold for the start values", "constraints")
+        found.append((i, j))
+    return tuple(found)
+
+
 def _tuned(section: Section) -> Tuned:
+    kind = section.text("type", "double", choices=("double", "integer", "bool"))
+    if kind == "bool":
+        on = section.flag("start")
+        return Tuned(absolute_name(section, "node"), section.text("name"), 0.0, 1.0, float(on), kind=kind)
+    if section.flag("fixed"):
+        value = section.number("start")
+        return Tuned(absolute_name(section, "node"), section.text("name"), value, value, value, kind=kind)
     lower, upper, start = (section.number(name) for name in ("lower", "upper", "start"))
     log = section.text("scale", "linear", choices=("linear", "log")) == "log"
     if lower >= upper:
@@ -142,15 +181,15 @@ def _tuned(section: Section) -> Tuned:
         raise section.error(f"{start:g} is outside [{lower:g}, {upper:g}]", "start")
     if log and lower <= 0.0:
         raise section.error(f"{lower:g}: a log scale needs bounds above 0", "lower")
-    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log)
+    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log, kind)
 
 
 def read_episode(section: Section) -> EpisodeConfig:
     started, stopped = section.section("start"), section.section("stop")
-    start = None if started is None else _call(started, ("service", "action"))
+    start = None if started is None else _call(started, ("service", "action", "topic"))
     stop = None if stopped is None else _call(stopped, ("service",))
     seconds = section.number("seconds", None, positive=True)
-    if start is None and seconds is None:
+    if (start is None or start.kind == "topic") and seconds is None:
         raise section.error("needs `start` (a service or an action), or `seconds`, or both")
     unstoppable = section.flag("unstoppable")
     cancelled = start is not None and start.kind == "action"
@@ -169,6 +208,14 @@ def read_episode(section: Section) -> EpisodeConfig:
 
 
 def read_return(section: Section, has_answer: bool) -> ReturnConfig:
+    if section.has("terms") or section.has("definition"):
+        best_effort = section.text("reliability", "reliable", choices=("reliable", "best_effort")) == "best_effort"
+        settle = section.number("settle", 0.1, minimum=0.0)
+        if section.has("terms"):
+            found = definition(section)
+        else:
+            found = read_definition(Path(section.file).parent / section.text("definition"))
+        return ReturnConfig("", settle=settle, best_effort=best_effort, definition=found)
     field = section.text("field")
     try:
         field_steps(field)
@@ -206,6 +253,8 @@ def _call(section: Section, kinds: tuple[str, ...]) -> Call:
     name = absolute_name(section, kind)
     if kind == "action":
         return Call(kind, name, _interface(section, "type", "action"), section.plain("goal"))
+    if kind == "topic":
+        return Call(kind, name, _interface(section, "type", "msg"), section.plain("message"))
     default = None if section.has("type") else "std_srvs/srv/Trigger"
     return Call(kind, name, default or _interface(section, "type", "srv"), section.plain("request"))
 
@@ -227,35 +276,3 @@ def _interface(section: Section, name: str, kind: str) -> str:
         example = {"msg": "std_msgs/msg/Float64", "srv": "std_srvs/srv/Trigger", "action": "nav2_msgs/action/Wait"}
         raise section.error(f"{text!r} is not a type such as {example[kind]}", name)
     return text
-
-
-# -- a field of a message ------------------------------------------------------------------------------
-
-
-def field_steps(path: str) -> list[str | int]:
-    """`pose.covariance[7]` -> ["pose", "covariance", 7]."""
-    steps: list[str | int] = []
-    for part in path.split("."):
-        match = STEP.fullmatch(part)
-        if not match:
-            raise InvalidInput(f"{path!r} is not a field such as data, pose.position.x or data[2]")
-        steps.append(match[1])
-        steps += [int(number) for number in re.findall(r"-?\d+", match[2])]
-    return steps
-
-
-def field_value(message: Any, path: str) -> float:
-    """The number at a field; a text is read as a number (a Trigger's message). InvalidInput says what is wrong."""
-    found = message
-    for step in field_steps(path):
-        try:
-            found = found[step] if isinstance(step, int) else getattr(found, step)
-        except (AttributeError, IndexError, TypeError):
-            raise InvalidInput(f"field {path!r}: {type(found).__name__} has no {step!r}") from None
-    try:
-        value = float(found)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"field {path!r}: {found!r} is not a number") from None
-    if not math.isfinite(value):
-        raise InvalidInput(f"field {path!r}: is {value}")
-    return value

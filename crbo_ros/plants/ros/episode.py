@@ -6,18 +6,23 @@ Shared by the tuning task (parameters of any node) and the arm task (an arm behi
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from crbo_ros.errors import InvalidInput, PlantError, PlantFailed, PolicyFailed
-from crbo_ros.plants.ros.config import Call, EpisodeConfig, ReturnConfig, field_value
+from crbo_ros.plants.ros.config import Call, EpisodeConfig, ReturnConfig
 from crbo_ros.plants.ros.goal import CANCEL, ActionGoal
+from crbo_ros.returns.fields import number_at
 from crbo_ros.ros.link import DISCOVERY, Poll, RosLink, fill, interface, no_poll
 
 STOP, FIND = 5.0, 2.0  # s: the stop service's answer, and finding it
 FAREWELL = CANCEL + STOP + FIND
 SUCCEEDED = 4  # action_msgs/msg/GoalStatus
+BACKLOG, LONGEST_BACKLOG = 0.15, 3.0  # s without a message: all have come; and how long that is waited for
+PARTS = {"service": "Request", "action": "Goal", "topic": "Message"}
 
 
 class RosReturn:
@@ -28,6 +33,9 @@ class RosReturn:
         self._lock = threading.Lock()
         self._collecting, self._problem = False, ""
         self._samples: list[Any] = []
+        self._log: dict[str, list[tuple[float, Any]]] = {}  # of a definition's topics
+        self._until = math.inf  # s, the middleware's clock: what comes later does not count
+        self._looked = self._newest = 0.0  # when the limits were last looked at, and when a message last came
 
     def connect(self) -> None:
         """Subscribe; PlantError for an unknown type or field."""
@@ -35,6 +43,8 @@ class RosReturn:
         if config.service is not None:
             message_of(config.service, "Request")
             self.link.client(config.service.type, config.service.name)
+        if config.definition is not None:
+            self._listen(config.definition.topics)
         if not config.topic:
             return
         from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -46,18 +56,74 @@ class RosReturn:
         if not self.link.wait(lambda: self.link.node.count_publishers(config.topic) > 0, DISCOVERY):
             raise PlantError(f"nobody publishes the return's topic {config.topic}; is its node running?")
 
+    def _listen(self, topics: dict[str, str]) -> None:
+        """To all topics of a definition. A path may be latched, or come with the episode: nobody is waited for."""
+        from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+        reliability = ReliabilityPolicy.BEST_EFFORT if self.config.best_effort else ReliabilityPolicy.RELIABLE
+        self._subscriptions = []
+        for topic, type_ in topics.items():
+            latched = self.link.wait(lambda t=topic: self.link.node.count_publishers(t) > 0, DISCOVERY) and all(  # type: ignore[misc]
+                info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+                for info in self.link.node.get_publishers_info_by_topic(topic)
+            )
+            durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+            profile = QoSProfile(depth=5000, reliability=reliability, durability=durability)
+            kind = interface(type_) if "/action/" not in type_ else interface(type_).Impl.FeedbackMessage
+            self._subscriptions.append(
+                self.link.node.create_subscription(kind, topic, partial(self._on_logged, topic), profile)
+            )
+
+    def _on_logged(self, topic: str, message: Any, info: Any) -> None:
+        """With the time at which the middleware got it: this thread may be behind."""
+        with self._lock:
+            received = 1e-9 * info["received_timestamp"]
+            if self._collecting and received <= self._until:
+                self._log.setdefault(topic, []).append((received, message))
+                self._newest = time.monotonic()
+
+    def check(self) -> None:
+        """PlantError as soon as a hard limit of the definition is passed; looked at ten times a second."""
+        definition, now = self.config.definition, time.monotonic()
+        if definition is None or not definition.limits or now - self._looked < 0.1:
+            return
+        self._looked = now
+        with self._lock:
+            log = {topic: list(messages) for topic, messages in self._log.items()}
+        if passed := definition.violations(log, partial=True):
+            raise PlantError(f"limit: {passed[0]}")
+
+    def _scored(self, poll: Poll) -> float:
+        definition = self.config.definition
+        assert definition is not None
+        self._until = time.time() + self.config.settle
+        self.link.wait(lambda: False, self.config.settle, poll)
+        # Many messages at once (a simulation that is faster than real time) may not have got through this thread yet.
+        self.link.wait(lambda: time.monotonic() - self._newest > BACKLOG, LONGEST_BACKLOG, poll)
+        with self._lock:
+            self._collecting = False
+            log = {topic: list(rows) for topic, rows in self._log.items()}
+        try:
+            self._result = definition.score(log)
+        except InvalidInput as error:
+            raise PlantError(f"the return: {error}") from None
+        if self._result.violations:
+            raise PlantError(f"limit: {self._result.violations[0]}")
+        return self._result.value
+
     def _on_message(self, message: Any) -> None:
         with self._lock:
             if not self._collecting:
                 return
             try:
-                self._samples.append(field_value(message, self.config.field))
+                self._samples.append(number_at(message, self.config.field))
             except InvalidInput as error:
                 self._problem = f"topic {self.config.topic}: {error}"
 
     def begin(self) -> None:
         with self._lock:
-            self._collecting, self._samples, self._problem = True, [], ""
+            self._collecting, self._samples, self._problem, self._log = True, [], "", {}
+            self._until = math.inf
 
     def _count(self) -> int:
         with self._lock:
@@ -66,6 +132,8 @@ class RosReturn:
     def end(self, answer: Any, timeout: float, poll: Poll) -> float:
         """The return. `answer`: what the start gave."""
         config = self.config
+        if config.definition is not None:
+            return self._scored(poll)
         if config.topic:
             # What was published just before the end may still be on its way.
             self.link.wait(lambda: False, config.settle, poll)
@@ -84,7 +152,7 @@ class RosReturn:
             call = config.service
             answer = self.link.call(call.type, call.name, message_of(call, "Request"), timeout, poll)
         try:
-            return config.value([field_value(answer, config.field)])
+            return config.value([number_at(answer, config.field)])
         except InvalidInput as error:
             raise PolicyFailed(
                 f"the answer of {config.service.name if config.service else 'the start'}: {error}"
@@ -107,13 +175,18 @@ class RosEpisode:
         start, stop = self.config.start, self.config.stop
         for call in (start, stop):
             if call is not None:
-                message_of(call, "Goal" if call.kind == "action" else "Request")
+                message_of(call, PARTS[call.kind])
         if stop is not None:
             self.link.ready(stop.type, stop.name)
         if start is None:
             return
         if start.kind == "service":
             self.link.ready(start.type, start.name)
+            return
+        if start.kind == "topic":
+            self._publisher = self.link.node.create_publisher(interface(start.type), start.name, 1)
+            if not self.link.wait(lambda: self._publisher.get_subscription_count() > 0, DISCOVERY):
+                raise PlantError(f"nobody listens to {start.name} ({start.type}); is its node running?")
             return
         self._goal = ActionGoal(self.link, start.type, start.name)
         self._goal.connect()
@@ -125,9 +198,11 @@ class RosEpisode:
         poll()
         began = time.monotonic()
         answer = None
-        if config.start is not None:
+        if config.start is not None and config.start.kind == "topic":
+            self._publisher.publish(message_of(config.start, "Message"))
+        elif config.start is not None:
             answer = self._service(poll) if config.start.kind == "service" else self._run_action(poll)
-        if config.seconds is not None and (config.start is None or config.start.kind == "service"):
+        if config.seconds is not None and (config.start is None or config.start.kind != "action"):
             link.wait(lambda: False, config.seconds, poll)
         return answer, time.monotonic() - began
 
@@ -184,6 +259,7 @@ class RosEpisode:
 def message_of(call: Call, part: str) -> Any:
     """The request or goal of a call, filled."""
     try:
-        return fill(getattr(interface(call.type), part)(), call.request)
+        kind = interface(call.type)
+        return fill(kind() if part == "Message" else getattr(kind, part)(), call.request)
     except InvalidInput as error:
-        raise PlantError(f"{call.kind} {call.name}: {'goal' if part == 'Goal' else 'request'}: {error}") from None
+        raise PlantError(f"{call.kind} {call.name}: {part.lower()}: {error}") from None

@@ -32,7 +32,7 @@ from crbo_ros.plants.ros.episode import RosEpisode, RosReturn, message_of
 from crbo_ros.ros.link import Poll, RosLink, no_poll
 
 SET, GET = "rcl_interfaces/srv/SetParameters", "rcl_interfaces/srv/GetParameters"
-NOT_SET, INTEGER, DOUBLE = 0, 2, 3  # rcl_interfaces/msg/ParameterType
+NOT_SET, BOOL, INTEGER, DOUBLE = 0, 1, 2, 3  # rcl_interfaces/msg/ParameterType
 ANSWER = 6.0  # s for the answer of a parameter service, in three attempts
 STOPPING = 3.0  # s for the same when the values to rest on are set
 SILENCE = 0.4  # s without a beat of this process's loop; then the host sets the start values
@@ -54,6 +54,7 @@ class RosParameters(Connection):
         self.start = np.array([parameter.start for parameter in config.parameters])
         self.rest = self.start  # what stop() sets
         self._types: dict[str, int] = {}  # by label
+        self.former: list[tuple[str, str, Any]] = []  # (node, name, value) as they were found
         self._host: PlantHost | None = None
         self._journal = Journal(self._target)
         self._safe = Safe(False, "nobody has looked")
@@ -111,14 +112,16 @@ class RosParameters(Connection):
 
     def _look(self) -> None:
         """Every parameter exists and is a number; what differs from the start values is said."""
+        self.former = []
         found = read(self.link, {node: list(names) for node, names in self._grouped(self.start).items()})
-        for parameter in self.config.parameters:
+        for parameter in (*self.config.parameters, *self.config.fixed):
             kind, value = found[parameter.node][parameter.name]
             if kind == NOT_SET:
                 raise PlantError(f"node {parameter.node} has no parameter {parameter.name!r}")
-            if kind not in (INTEGER, DOUBLE):
+            if kind not in (BOOL, INTEGER, DOUBLE):
                 raise PlantError(f"parameter {parameter.name!r} of {parameter.node} is not a number")
             self._types[parameter.label] = kind
+            self.former.append((parameter.node, parameter.name, {BOOL: bool, INTEGER: int}.get(kind, float)(value)))
             if not _same(value, self._typed(parameter, parameter.start)):
                 self.log(f"{parameter.label} is {value:g} now; the start value {parameter.start:g} will be set")
 
@@ -135,12 +138,14 @@ class RosParameters(Connection):
     # -- values -----------------------------------------------------------------------------------
 
     def _typed(self, parameter: Tuned, value: float) -> float:
-        return float(round(value)) if self._types.get(parameter.label) == INTEGER else float(value)
+        return float(value) if self._types.get(parameter.label, DOUBLE) == DOUBLE else float(round(value))
 
     def _grouped(self, theta: ArrayLike) -> Values:
         grouped: Values = {}
         for parameter, value in zip(self.config.parameters, np.asarray(theta, dtype=float), strict=True):
             grouped.setdefault(parameter.node, {})[parameter.name] = self._typed(parameter, float(value))
+        for parameter in self.config.fixed:
+            grouped.setdefault(parameter.node, {})[parameter.name] = self._typed(parameter, parameter.start)
         return grouped
 
     def apply(self, theta: ArrayLike, poll: Poll = no_poll, seconds: float = ANSWER) -> None:
@@ -154,7 +159,7 @@ class RosParameters(Connection):
         self._write(theta, poll, seconds)
 
     def _write(self, theta: ArrayLike, poll: Poll, seconds: float) -> None:
-        types = {(p.node, p.name): self._types[p.label] for p in self.config.parameters}
+        types = {(p.node, p.name): self._types[p.label] for p in (*self.config.parameters, *self.config.fixed)}
 
         def look() -> None:
             self.beat()
@@ -180,6 +185,7 @@ class RosParameters(Connection):
         def look() -> None:
             self.beat()
             poll()
+            self.returns.check()
 
         self._running = True
         self.returns.begin()
@@ -277,7 +283,8 @@ def _single(link: RosLink, node: str, name: str) -> Any:
 
 
 def _number(value: Any) -> float:
-    return {INTEGER: float(value.integer_value), DOUBLE: value.double_value}.get(value.type, math.nan)
+    known = {BOOL: float(value.bool_value), INTEGER: float(value.integer_value), DOUBLE: value.double_value}
+    return known.get(value.type, math.nan)
 
 
 def write(
@@ -295,8 +302,12 @@ def write(
         request = SetParameters.Request()
         for name, value in named.items():
             kind = types.get((node, name), DOUBLE)
-            value = named[name] = float(round(value)) if kind == INTEGER else float(value)
-            field = {"integer_value": int(value)} if kind == INTEGER else {"double_value": value}
+            value = named[name] = float(value) if kind == DOUBLE else float(round(value))
+            typed: dict[int, dict[str, Any]] = {
+                BOOL: {"bool_value": bool(value)},
+                INTEGER: {"integer_value": int(value)},
+            }
+            field = typed.get(kind, {"double_value": value})
             request.parameters.append(Parameter(name=name, value=ParameterValue(type=kind, **field)))
         answer = link.ask(SET, f"{node}/set_parameters", request, seconds, poll, discovery=seconds)
         for (name, value), result in zip(named.items(), answer.results, strict=True):

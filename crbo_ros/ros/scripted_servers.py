@@ -1,7 +1,8 @@
-"""Optimizer and monitor that answer as recorded (test/protocol/recorded_schedules.json) and note what a runner does."""
+"""Optimizer and monitor that answer by a script and note what a runner does: for `crbo check-runner` and the tests."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -19,11 +20,20 @@ from crbo_ros.protocol.records import OUTCOMES, new_uid
 from crbo_ros.ros import qos
 
 SILENCE = 0.8  # s, longer than any runner waits for a heartbeat
+PATIENCE = 1.5  # s in which a runner that was told to stop must have stopped
 WORDS = {code: word for word, code in OUTCOMES.items()}
 
 
+class DroppedError(Exception):
+    """An answer that never leaves."""
+
+
 class ScriptedServers:
-    """Each question gets the next answer of the schedule; an approval is used up when the runner says that it runs."""
+    """Each question gets the next answer of the schedule; an approval is used up when the runner says that it runs.
+
+    `verdicts` and `receipts` of a schedule: for each proposal the answers to check_rollout and acknowledge_episode, in
+    order. `proposes` (optional): those to propose_policy before it is handed out, wait or drop.
+    """
 
     def __init__(self, schedule: dict[str, Any], namespace: str) -> None:
         self.executions: list[int] = []
@@ -32,6 +42,9 @@ class ScriptedServers:
         self.disturbed = False  # an execution that we did not disturb was broken off: the machine was too busy
         self.verdicts = [list(answers) for answers in schedule["verdicts"]]
         self.receipts = [list(answers) for answers in schedule["receipts"]]
+        self.proposes = [list(answers) for answers in schedule.get("proposes", [[] for _ in self.verdicts])]
+        self.signs: dict[str, int] = {}  # verdict_id -> how often the runner said that it runs
+        self._told_to_stop: dict[str, float] = {}  # verdict_id -> when
         self._requests: dict[str, int] = {}
         self._told: dict[str, msg.EpisodeReturn] = {}
         self._approval = ""  # the verdict_id of the one that is valid now
@@ -62,7 +75,8 @@ class ScriptedServers:
 
     def _spin(self) -> None:
         while not self._ended.is_set():
-            self._executor.spin_once(timeout_sec=0.1)
+            with contextlib.suppress(DroppedError):
+                self._executor.spin_once(timeout_sec=0.1)
 
     def _beat(self) -> None:
         """On a thread of its own: heartbeats go on while an answer is late."""
@@ -72,7 +86,18 @@ class ScriptedServers:
                 self._beats.publish(msg.SafetyHeartbeat(monitor_uid=self._uid, armed=now > self._held_until))
 
     def _propose(self, request: Any, response: Any) -> Any:
+        if request.request_id not in self._requests and self._requests:
+            before = len(self._requests) - 1
+            if before < len(self.receipts) and self.receipts[before]:
+                self.wrong.append(f"takes a new request_id although proposal {before} has not ended")
+                self.receipts[before] = []
         id = self._requests.setdefault(request.request_id, len(self._requests))
+        if id < len(self.proposes) and self.proposes[id]:
+            how = self.proposes[id].pop(0)
+            if how == "drop":
+                raise DroppedError
+            response.status, response.reason, response.retry_after = response.WAIT, "not yet", 0.2
+            return response
         if id == len(self.verdicts):
             response.status, response.reason = response.DONE, "the schedule is over"
         elif id > len(self.verdicts):
@@ -120,7 +145,15 @@ class ScriptedServers:
         return response
 
     def _on_status(self, status: msg.RunnerStatus) -> None:
-        if status.state != status.RUNNING or status.verdict_id in self._running:
+        if status.state != status.RUNNING:
+            return
+        id, seen = status.proposal_id, self.signs.setdefault(status.verdict_id, 0)
+        self.signs[status.verdict_id] = seen + 1
+        told = self._told_to_stop.get(status.verdict_id)
+        if told is not None and time.monotonic() - told > PATIENCE:
+            self._told_to_stop[status.verdict_id] = math.inf
+            self.wrong.append(f"proposal {id} still runs {PATIENCE:g} s after it had to stop")
+        if status.verdict_id in self._running:
             return
         self._running.add(status.verdict_id)
         self.executions.append(status.proposal_id)
@@ -128,6 +161,8 @@ class ScriptedServers:
             self.wrong.append(f"runs proposal {status.proposal_id} without a valid approval")
             return
         how = self.verdicts[status.proposal_id].pop(0)
+        if how in ("lost", "stopped"):
+            self._told_to_stop[status.verdict_id] = time.monotonic()
         if how == "lost":  # and then it is started again
             self._silent_until, self._uid = time.monotonic() + SILENCE, new_uid()
         elif how == "completed":
@@ -137,14 +172,21 @@ class ScriptedServers:
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
         episode = request.episode
-        id, outcome = episode.proposal_id, WORDS[episode.outcome]
+        id, outcome = episode.proposal_id, WORDS.get(episode.outcome, "nothing")
         if episode.episode_uid not in self._told:
+            if any(known.proposal_id == id for known in self._told.values()):
+                self.wrong.append(f"hands the result of proposal {id} in under another episode_uid: it counts twice")
             self._told[episode.episode_uid] = episode
             self.results.append([id, outcome])
             if (episode.problem, list(episode.theta)) != ("the problem", [float(id)]):
                 self.wrong.append(f"the result of proposal {id} is of another problem or policy")
+            if outcome == "completed" and not episode.verdict_id:
+                self.wrong.append(f"the result of proposal {id} does not say by which verdict it ran")
             if math.isfinite(episode.value) != (outcome == "completed"):
                 self.wrong.append(f"the value of proposal {id}, which was {outcome}, is {episode.value}")
+        if not 0 <= id < len(self.receipts):
+            self.wrong.append(f"hands in a result of proposal {id}, which nobody was given")
+            return response
         if not self.receipts[id]:
             self.wrong.append(f"hands the result of proposal {id} in once more")
             return response
