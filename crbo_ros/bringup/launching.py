@@ -22,7 +22,7 @@ from crbo_ros.bringup.graph import (
     NodeSpec,
     graph,
 )
-from crbo_ros.bringup.processes import Restarts, environment, new_key, share_key
+from crbo_ros.bringup.processes import Restarts, enclave, environment, new_key, share_key
 from crbo_ros.nodes import ENDED
 from crbo_ros.registry import TASKS
 
@@ -74,7 +74,7 @@ class Nodes:
             name=spec.name,
             namespace=self._namespace,
             parameters=[str(spec.params_file), parameters],
-            arguments=["--ros-args", "--log-level", self._log_level],
+            arguments=["--ros-args", "--log-level", self._log_level, *enclave(spec)],
             additional_env=environment(spec, self._key),
             output="screen",
         )

@@ -34,6 +34,7 @@ from crbo_ros.bringup.graph import (
     graph,
     with_task_options,
 )
+from crbo_ros.checks import printable
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import STUCK
@@ -170,7 +171,7 @@ class Screen:
         with self._lock:
             if self._live:
                 sys.stdout.write("\r\033[K")
-            print(line, flush=True)
+            print(printable(line), flush=True)  # (nodes repeat what others sent)
             if self._live and self._status:
                 sys.stdout.write(self._status)
                 sys.stdout.flush()

@@ -19,14 +19,13 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from crbo_ros.errors import PlantError
-from crbo_ros.file_lock import HeldError, take_lock
+from crbo_ros.file_lock import HeldError, private_folder, take_lock
 
 DISMISSED = "dismissed\n"
 ANSWER = "watchdog: "  # how its own lines begin
@@ -104,7 +103,7 @@ class Watchdog:
 def lock_path(target: str) -> Path:
     domain = os.environ.get("ROS_DOMAIN_ID", "0")
     name = hashlib.sha256(f"{domain} {target}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"crbo_ros-{os.getuid()}-{name}.lock"
+    return private_folder() / f"crbo_ros-{name}.lock"
 
 
 def refuse_second(target: str, parent: int) -> str:
