@@ -29,6 +29,7 @@ COMMANDS = {
     "rollout": Subcommand("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
     "operator": Subcommand("Main", "rearm, approve, clear, set a threshold", "crbo_ros.commands.operator", ros=True),
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
+    "advise": Subcommand("Look", "a threshold that theta_0 could keep", "crbo_ros.commands.advise"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
     "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
     "repair": Subcommand("Look", "bring back what damaged files lost", "crbo_ros.commands.repair"),

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from crbo_ros.clock import boottime
 from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
-from crbo_ros.protocol.ports import Command, Progress, Ran, Safe, Stage, State, Status
+from crbo_ros.protocol.ports import PLANTS, Command, Progress, Ran, Safe, Stage, State, Status
 from crbo_ros.protocol.records import COMPLETED, FAILED, STOPPED, TERMINATED, Offer
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
@@ -211,7 +211,9 @@ class Client:
                 episodes=status.episodes,
                 interrupted=status.interrupted,
                 unreported=status.unreported,
-                plant_safe=not running,
+                plant=PLANTS[status.plant],
+                plant_reason=status.plant_reason,
+                holds=status.holds,
             )
         )
 

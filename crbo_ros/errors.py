@@ -40,7 +40,15 @@ class MissingDependency(CrboError, ImportError):
 
 
 class PlantError(CrboError, RuntimeError):
-    """The plant could not do what was asked (connect, reset, step); it is in its safe state."""
+    """The plant could not do what was asked (connect, reset, step), by no fault of the policy."""
+
+
+class PlantFailed(PlantError):
+    """What moves, or the process that guards it, is broken: nothing more until a person has looked."""
+
+
+class PolicyFailed(PlantError):
+    """The plant refused what the policy asked for (beyond its limits, not finite); nothing of it was done."""
 
 
 class StoreError(CrboError, RuntimeError):

@@ -57,7 +57,7 @@ class Stores:
         with contextlib.ExitStack() as undo:
             self.server = open_server(folder)
             undo.callback(self.server.close)
-            self.monitor = SafetyMonitor(PROBLEM, folder / "monitor.sqlite", j_min_drop=2.0)
+            self.monitor = SafetyMonitor(PROBLEM, folder / "monitor.sqlite", j_min_drop=math.inf)
             undo.callback(self.monitor.close)
             self.spool = Spool(folder / "runner.sqlite")
             undo.callback(self.spool.close)
@@ -113,6 +113,7 @@ def make_reference(folder: Path, episodes: int) -> None:
             run.episode()
             if i == 2:
                 run.monitor.configure("somebody", j_min=-5.0)
+                run.server.configure(j_min=-5.0)
         run.server.propose("runner", run.spool.request_id())
         shutil.copytree(ended, folder / "killed")
         best = run.server.best()

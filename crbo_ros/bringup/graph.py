@@ -38,12 +38,19 @@ class Argument:
 ARGUMENTS = (
     Argument("plant", "the task's plant (furuta: stand_in, nominal, gym_brt_sim, qube_hardware, qube_pal)", ALL),
     Argument("method", "crbo, cma_es, turbo, ...", (OPTIMIZER,)),
-    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER,), int),
+    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER, MONITOR), int),
     Argument("seed", "seed of method and rollouts", (OPTIMIZER, RUNNER), int),
     Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
-    Argument("j_min", "no rollout whose worst case is below this return", (OPTIMIZER, MONITOR), float),
-    Argument("j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|", (MONITOR,), float),
-    Argument("lipschitz", "known Lipschitz constant (return per unit-box distance)", (MONITOR,), float),
+    Argument("j_min", "threshold of the return that the contract is about", (OPTIMIZER, MONITOR), float),
+    Argument(
+        "j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|; inf: none", (OPTIMIZER, MONITOR), float
+    ),
+    Argument("risk", "share of the rollouts that may fall below it", (OPTIMIZER, MONITOR), float),
+    Argument("start_rollouts", "rollouts of theta_0 that J0 is the mean of", (OPTIMIZER, MONITOR), int),
+    Argument("yes_move", "hardware may move at once, without a first consent (true, false)", (RUNNER,), bool),
+    Argument(
+        "lipschitz", "floor for the Lipschitz constant (return per unit-box distance)", (OPTIMIZER, MONITOR), float
+    ),
     Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
     Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),
     Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,), dict),

@@ -2,6 +2,7 @@
 
 ./crbo inspect furuta                      # summary and the last episodes
 ./crbo inspect furuta --last 0             # all episodes
+./crbo inspect furuta --contract           # the contract, recomputed from the records
 ./crbo inspect furuta --json               # for programs: everything, one JSON object
 ./crbo inspect furuta --best best.json     # write the recommended policy, for ./crbo rollout --theta
 ./crbo inspect furuta --verify             # are all its files as they were written? exit code 1 if not
@@ -16,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.view.contract import contract_words
 from crbo_ros.view.numbers import number, percent
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_var
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
+    parser.add_argument("--contract", action="store_true", help="the contract alone; exit code 1 if it was broken")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--best", type=Path, metavar="FILE", help="write the recommended policy as JSON")
     parser.add_argument(
@@ -43,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
     if args.verify:
         return verify(find_folder(args.experiment))
     run = read_run(find_store(args.experiment))
+    if args.contract:
+        words = contract_words(run.contract)
+        print("\n".join(f"{what:12}{text}" for what, text in words))
+        return int(any(text.startswith("BROKEN") for _, text in words))
     if args.json:
         print(json.dumps(as_json(run)))
     else:
@@ -91,13 +98,22 @@ def summary(run: RunView) -> list[str]:
         lines.append(f"  returns     theta_0 {start}, best {best}, average {average}, last {last}")
     if run.best:
         expected = f", expected {number(run.best.mean)} ± {number(run.best.sigma)}" if run.best.sigma >= 0 else ""
-        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{expected}")
+        low, high = map(number, run.best.interval)
+        sure = f" (95 %: {low} to {high}), better than theta_0: {percent(run.best.p_better)}"
+        known = expected + (sure if math.isfinite(run.best.p_better) else "")
+        lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{known}")
+    if run.contract is not None and run.contract.contract.active:
+        account = run.contract.contract.account
+        lines.append(
+            f"  contract    {account.violations} violations in {account.n} rollouts, {account.novel_violations} by new "
+            f"policies of {account.limit} allowed; the account holds {number(account.balance)}"
+        )
     if len(coverage):
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:
         metrics = run.rows[-1].metrics
-        known = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
-        lines += [f"  metrics     {', '.join(known)}"] if known else []
+        told = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
+        lines += [f"  metrics     {', '.join(told)}"] if told else []
     if run.finished:
         lines.append(f"  finished    {run.finished}")
     return lines
@@ -123,7 +139,8 @@ def as_json(run: RunView) -> dict[str, Any]:
         "experiment": {k: _plain(v) for k, v in (run.experiment or {}).items()},
         "finished": run.finished,
         "best": best and {"proposal": best.id, "theta": best.theta.tolist(), "mean": _plain(best.mean),
-                          "sigma": _plain(best.sigma), "observed": best.observed, "by": run.best_source},
+                          "sigma": _plain(best.sigma), "p_better": _plain(best.p_better),
+                          "observed": best.observed, "by": run.best_source},
         "coverage": float(coverage[-1]) if len(coverage) else None,
         "proposals": [
             {"id": row.id, "kind": row.kind, "outcome": row.outcome, "value": _plain(row.value),

@@ -26,35 +26,44 @@ from crbo_ros.errors import InvalidInput
 
 LOG_2PI = math.log(2.0 * math.pi)
 CENTERINGS = ("max", "min", "mean", "none")
+GRID = 2.0**-16  # of standardised returns: a twentieth of the least noise deviation of a fit
 COARSE = 1e-2  # a fit's tolerance that is far below what the data can say; saves a quarter of the fit
 
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Returns <-> the surrogate's targets: (y - centre) / scale."""
+    """Returns <-> the surrogate's targets: (y - centre) / scale, rounded to the grid."""
 
     centre: float = 0.0
     scale: float = 1.0
+    grid: float = 0.0  # targets are rounded to multiples of it; 0: they are not
 
     @classmethod
     def of(cls, y: Array, centering: str = "max", scaling: bool = True, floor: float = 0.0) -> Standardizer:
         """Centre on the best ("max": the paper's), worst, mean or no return; divide by their standard deviation.
 
-        With one return, or equal ones, there is no deviation: `floor` (in the return's units) or else 1 is used.
+        All from differences to the first return, so that a y + b (a > 0) gives the same targets: see `to`. With one
+        return, or equal ones, there is no deviation: `floor` (in the return's units) or else 1 is used, and the
+        deviation is never taken to be less than `floor`.
         """
-        centre = {"max": float(np.max(y)), "min": float(np.min(y)), "mean": float(np.mean(y)), "none": 0.0}[centering]
+        first = float(y[0])
+        u = y - first
+        centre = {"max": float(np.max(y)), "min": float(np.min(y)), "mean": first + float(np.mean(u)), "none": 0.0}
         if not scaling:
-            return cls(centre, 1.0)
-        largest = float(np.max(np.abs(y)))
-        if largest == 0.0:
-            return cls(centre, floor or 1.0)
-        scale = max(float(np.std(y / largest)) * largest, floor)  # two steps: no overflow for huge returns
-        if not scale > 1e-12 * largest:
-            scale = floor or 1.0
-        return cls(centre, scale)
+            return cls(centre[centering], 1.0)
+        largest = float(np.max(np.abs(u)))
+        if not largest > 1e-13 * float(np.max(np.abs(y))):
+            return cls(centre[centering], floor or 1.0)
+        scale = float(np.std(u / largest)) * largest  # two steps: no overflow for huge returns
+        return cls(centre[centering], max(scale, floor), GRID)
 
     def to(self, y: Array) -> Array:
-        return (y - self.centre) / self.scale
+        """Targets of y, on a grid that is far below the least noise that a fit believes in.
+
+        a y + b differs from y in its last bits, and one last bit grows to another proposal within forty.
+        """
+        targets: Array = (y - self.centre) / self.scale
+        return np.round(targets / self.grid) * self.grid if self.grid else targets
 
     def back(self, target: float) -> float:
         return float(self.centre + self.scale * target)

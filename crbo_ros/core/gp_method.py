@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from crbo_ros.core.bound import least_scale
 from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer, Surrogate
@@ -78,6 +80,16 @@ class GPMethod(Method):
 
     # -- model ------------------------------------------------------------------------------------
 
+    def rows(self) -> NDArray[np.intp]:
+        """Which of the completed trials the model is made of, in their order. Here all."""
+        return np.arange(self.n)
+
+    def window(self) -> tuple[Array, Array]:
+        """The model's part of `data()`."""
+        X, y = self.data()
+        rows = self.rows()
+        return (X, y) if len(rows) == len(y) else (X[rows], y[rows])
+
     def ended(self, *ends: TrialStatus) -> Array:
         """The points whose proposals ended so, in the unit box, shape (k, d)."""
         thetas = [trial.proposal.theta for trial in self.trials if trial.end in ends]
@@ -97,8 +109,9 @@ class GPMethod(Method):
 
     def model_data(self, ids: list[int] | None = None) -> tuple[Array, Array]:
         """(X, targets) of the evaluated points (of the given ids only, if given) and the refused ones."""
-        X, y = self.data()
+        X, y = self.window()
         if ids is not None:
+            X, y = self.data()
             rows = [row for row, id in enumerate(self._completed) if id in set(ids)]
             X, y = X[rows], y[rows]
         if not len(y):  # theta_0 is still out: assume the prior's mean for it
@@ -124,7 +137,7 @@ class GPMethod(Method):
         self.surrogate.fit(X, targets)
 
     def add_pending(self) -> None:
-        for x in self.ended(TrialStatus.PENDING):
+        for x in [self.space.to_unit(self.trials[id].proposal.theta) for id in self.pending]:
             self.surrogate.add(x, float(self.surrogate.posterior(x[None])[0][0]))
 
     def best(self) -> Best | None:
@@ -134,16 +147,26 @@ class GPMethod(Method):
         """
         if not self._completed:
             return None
-        X, y = self.data()
+        X, y = self.window()
         outputs, model = self.standardizer(y, self.best_centering), copy(self.surrogate)
         model.condition(*self.with_refused(X, outputs.to(y)))
         mean, variance = model.posterior(X)
-        return self._recommend(mean, np.sqrt(variance), outputs)
+        best = self._recommend(mean, np.sqrt(variance), outputs)
+        return replace(best, p_better=self._against_start(model, X[int(np.argmax(mean))]))
+
+    def _against_start(self, model: Surrogate, x: Array) -> float:
+        """P(J(x) > J(theta_0)) for x (d,), by the joint posterior of both; 0 for theta_0 itself."""
+        both = np.vstack([x, self.x0])
+        if np.array_equal(both[0], both[1]):
+            return 0.0
+        (mean, _), covariance = model.posterior(both), model.covariance(both)
+        variance = float(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
+        return float(ndtr(float(mean[0] - mean[1]) / math.sqrt(max(variance, 1e-300))))
 
     def _recommend(self, mean: Array, sigma: Array, outputs: Standardizer) -> Best:
-        """The best by posterior mean (n,) and sigma (n,) of the completed trials, in the targets' units."""
+        """The best by posterior mean (n,) and sigma (n,) of the trials in `rows`, in the targets' units."""
         i = int(np.argmax(mean))
-        trial = self.trials[self._completed[i]]
+        trial = self.trials[self._completed[int(self.rows()[i])]]
         expected, spread = outputs.back(float(mean[i])), outputs.scale * float(sigma[i])
         return Best(trial.proposal.id, trial.proposal.theta, expected, spread, trial.value)
 

@@ -28,6 +28,7 @@ class TrialRecord:
     end: TrialStatus = TrialStatus.PENDING
     value: float = math.nan
     reason: str = ""
+    violation: str = ""  # why it broke the contract whatever its return was; empty if it did not
 
 
 class Method(ABC):
@@ -41,7 +42,9 @@ class Method(ABC):
         self.seed = int(seed)
         self.trials: list[TrialRecord] = []
         self._completed: list[int] = []  # ids in the order in which their returns came
+        self._open: dict[int, None] = {}  # ids of those that have not ended, in order
         self._log: list[list[Any]] = []
+        self._X, self._y = np.zeros((0, space.dim)), np.zeros(0)  # what data() has gathered so far
 
     # -- the flat verbs ---------------------------------------------------------------------------
 
@@ -49,6 +52,7 @@ class Method(ABC):
         """The next policy to try. Asking again before telling gives a different one."""
         proposal = self._propose(len(self.trials))
         self.trials.append(TrialRecord(proposal))
+        self._open[proposal.id] = None
         self._log.append(["ask"])
         return proposal
 
@@ -76,6 +80,13 @@ class Method(ABC):
         """Proposal `id` gave no usable return."""
         self._close(id, TrialStatus.FAILED, reason)
 
+    def mark(self, id: int, violation: str) -> None:
+        """Proposal `id` breaks the contract whatever its return is: by a signal, a failure, or a person's word."""
+        if not 0 <= id < len(self.trials):
+            raise InvalidInput(f"id: no proposal has the id {id!r}")
+        self.trials[id].violation = violation
+        self._log.append(["mark", int(id), violation])
+
     def expire(self, id: int, reason: str = "") -> None:
         """Nobody reported back on proposal `id` in time."""
         self._close(id, TrialStatus.EXPIRED, reason)
@@ -102,19 +113,25 @@ class Method(ABC):
     @property
     def pending(self) -> list[int]:
         """Ids of the proposals that have not ended."""
-        return [i for i, trial in enumerate(self.trials) if trial.end is TrialStatus.PENDING]
+        return list(self._open)
 
     def data(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(X, y): evaluated points in the unit box, shape (n, d), and their returns, shape (n,)."""
-        thetas = [self.trials[i].proposal.theta for i in self._completed]
-        X = self.space.to_unit(np.array(thetas).reshape(self.n, self.space.dim))
-        return X, np.array([self.trials[i].value for i in self._completed])
+        """(X, y): evaluated points in the unit box, shape (n, d), and their returns, shape (n,); not to be changed."""
+        new = [self.trials[i] for i in self._completed[len(self._y) :]]
+        if new:
+            X = self.space.to_unit(np.array([trial.proposal.theta for trial in new]))
+            self._X, self._y = np.vstack([self._X, X]), np.append(self._y, [trial.value for trial in new])
+        return self._X, self._y
 
     # -- state ------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Everything needed to carry on bit for bit: JSON values and NumPy arrays."""
         return {"method": self.name, "log": [list(entry) for entry in self._log]}
+
+    def head(self) -> dict[str, Any]:
+        """`state()` without the trials, for a store that has them already. Here all of it."""
+        return self.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Bring a freshly made method (same settings and seed) to `state`."""
@@ -155,6 +172,7 @@ class Method(ABC):
     def _end(self, id: int, end: TrialStatus, reason: str) -> None:
         trial = self.trials[id]
         trial.end, trial.reason = end, reason
+        self._open.pop(int(id), None)
         if end is TrialStatus.COMPLETED:
             self._completed.append(int(id))
         self._on_end(int(id), end)

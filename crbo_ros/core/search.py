@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbo_ros.core import acquisition as acq
 from crbo_ros.core.hit_and_run import hit_and_run
@@ -67,8 +68,16 @@ def _polish_problem(region: ConfidenceRegion, function: acq.Acquisition) -> Call
     return problem
 
 
-def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) -> Candidate:
-    """The acquisition's maximiser over the region, as far as sampling and one polish per start find it."""
+Permitted = Callable[[Array], NDArray[np.bool_]]  # points (m, d) -> which of them may run, (m,) bool
+
+
+def propose(
+    region: ConfidenceRegion, search: Search, rng: np.random.Generator, permitted: Permitted | None = None
+) -> Candidate:
+    """The acquisition's maximiser over the region, as far as sampling and one polish per start find it.
+
+    Where some points are not permitted, those that are come first; where none is, whoever permits must be asked again.
+    """
     surrogate = region.surrogate
     starts = chain_starts(region, search.chains, rng)
     steps = max(1, math.ceil(search.samples / search.chains))
@@ -88,6 +97,8 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
         return Candidate(_thompson(region, candidates, mean, rng), "sample", "", samples)
     values = function(mean, sigma)[0]
     values = np.where(np.isfinite(values), values, -np.inf)
+    if permitted is not None and (may := permitted(candidates)).any():
+        values = np.where(may, values, -np.inf)
     m = len(samples)
     # strictly inside to start with: a sample may sit a rounding error outside
     order = np.argsort(-values[:m], kind="stable")
@@ -110,7 +121,8 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
         except (FloatingPointError, np.linalg.LinAlgError, ValueError) as error:
             reason = f"polish failed ({error}); best sample instead"
             continue
-        if result.value > best_value and region.contains(result.x[None], TOLERANCE)[0]:
+        inside = region.contains(result.x[None], TOLERANCE)[0]
+        if result.value > best_value and inside and (permitted is None or permitted(result.x[None])[0]):
             x, kind, best_value = result.x, "acquisition", result.value
     if not region.contains(x[None], TOLERANCE)[0]:
         x, kind = region.best_inside(), "fallback"

@@ -47,6 +47,12 @@ class Best:
     mean: float  # what the surrogate expects of it
     sigma: float
     observed: float  # the return that was seen
+    p_better: float = NAN  # probability that it beats theta_0, by the surrogate; NaN where there is none
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its expected return with 95 % probability, by the surrogate."""
+        return self.mean - 1.96 * self.sigma, self.mean + 1.96 * self.sigma
 
 
 def theta_hash(theta: ArrayLike) -> str:

@@ -10,7 +10,8 @@ from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
-from crbo_ros.core.trial import LARGEST
+from crbo_ros.core.problem import Problem
+from crbo_ros.core.settings import TERMS
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
 from crbo_ros.protocol import best_file
@@ -24,7 +25,8 @@ from crbo_ros.ros.worker import defer
 STATES = {name: getattr(msg.OptimizerState, name.upper()) for name in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
 METRICS = (
     "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
-    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds"
+    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds account "
+    "steered repeated"
 ).split()
 
 
@@ -54,6 +56,7 @@ class OptimizerNode(base.ManagedNode):
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
+        self.create_subscription(msg.SafetyContract, "safety_contract", self._on_contract, qos.LATCHED)
         self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.LATCHED)
         self.steady_timer(0.2, self._tick)
         self.steady_timer(1.0, self._repeat_state)
@@ -65,10 +68,16 @@ class OptimizerNode(base.ManagedNode):
         method, seed = self.value("method"), self.value("seed")
         settings = self.value("settings")
         budget = parameters.budget(self.value("episodes"), problem.episodes)
+        terms = self._terms(problem, {name: self.value(name) for name in TERMS if name != "budget"}) | {
+            "budget": budget
+        }
         if method == "crbo":
             settings.setdefault("gamma", self.value("gamma") or problem.gamma)
-            if math.isfinite(self.value("j_min")):
-                settings.setdefault("j_min", self.value("j_min"))
+            for name, value in terms.items():
+                if math.isfinite(value):
+                    settings.setdefault(name, value)
+            if self.value("lipschitz"):
+                settings.setdefault("lipschitz", self.value("lipschitz"))
 
         def make(stored: dict[str, Any]) -> Any:
             try:
@@ -90,6 +99,9 @@ class OptimizerNode(base.ManagedNode):
         )
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(budget)  # a larger budget lets it go on
+        known = self.experiment.method.report()
+        if gone := {n: v for n, v in terms.items() if math.isinf(v) and math.isfinite(known.get(n, v))}:
+            self.experiment.configure(**gone)  # a threshold that shall not be there any more
         n = self.experiment.method.n
         self.get_logger().info(
             f"experiment {self.experiment.name!r}: {method}, {problem.space.dim} parameters, "
@@ -97,6 +109,13 @@ class OptimizerNode(base.ManagedNode):
             + f", in {self.folder()}"
         )
         self._changed.set()
+
+    def _terms(self, problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+        """The contract's parameters as the method takes them."""
+        if "j_min_drop" in values:
+            own, j_min = problem.j_min_drop, values.get("j_min", self.value("j_min"))
+            values["j_min_drop"] = parameters.threshold_drop(values["j_min_drop"], j_min, own, problem.hardware)
+        return values
 
     def close(self) -> None:
         if self.experiment is not None:
@@ -124,11 +143,11 @@ class OptimizerNode(base.ManagedNode):
             return
         if "episodes" in changes:
             self.experiment.set_budget(parameters.budget(changes["episodes"], self.problem().episodes))
-        # The default values stand for "off": gamma 0 keeps the effective gamma, j_min -inf is lower than any return.
-        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
-        if "j_min" in changes:
-            wanted["j_min"] = max(changes["j_min"], -LARGEST)
-        if wanted:
+        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}  # 0: as it is
+        wanted |= self._terms(self.problem(), {n: changes[n] for n in ("j_min", "j_min_drop", "risk") if n in changes})
+        if "episodes" in changes:
+            wanted["budget"] = self.experiment.budget
+        if wanted and (hasattr(self.experiment.method, "configure") or set(wanted) != {"budget"}):
             self.experiment.configure(**wanted)
         self._changed.set()
 
@@ -237,6 +256,22 @@ class OptimizerNode(base.ManagedNode):
                 experiment.add_verdict(convert.from_message(message, Verdict))
             except StoreError as error:
                 self.complain("verdict", f"verdict not recorded: {error}")
+
+    def _on_contract(self, message: msg.SafetyContract) -> None:
+        """What a person reported to the monitor as a violation is one for the optimizer, too."""
+        if message.reported:
+            self._worker.submit(lambda: self._mark(message))
+
+    def _mark(self, message: msg.SafetyContract) -> None:
+        experiment = self.experiment
+        if experiment is None or message.experiment_uid != experiment.uid:
+            return
+        for id in message.reported:
+            try:
+                if experiment.mark(id, "reported by a person"):
+                    self._changed.set()
+            except StoreError as error:
+                self.get_logger().warning(f"reported violation not recorded: {error}")
 
     def _get_best(self, request: Any, response: Any) -> Any:
         experiment = self.experiment

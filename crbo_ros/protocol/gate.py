@@ -49,9 +49,11 @@ class Gate:
         self._lock = threading.Lock()
         self._heard = self._since = -math.inf
         self._monitor_uid, self._armed, self._reason = "", False, ""
+        self.holds = 0  # how often the monitor was told to stop, as far as was heard
 
-    def beat(self, now: float, monitor_uid: str, armed: bool, reason: str = "") -> None:
+    def beat(self, now: float, monitor_uid: str, armed: bool, reason: str = "", holds: int = 0) -> None:
         with self._lock:
+            self.holds = holds
             if monitor_uid != self._monitor_uid or not 0.0 <= now - self._heard <= self.timeout:
                 self._since = now
             self._heard, self._monitor_uid, self._armed, self._reason = now, monitor_uid, armed, reason

@@ -106,8 +106,8 @@ class OptimizerServer:
     ) -> OptimizerServer:
         """Create the experiment, or carry on with it. `make(settings)` builds the method.
 
-        Carrying on changes gamma and j_min where they are given and different; anything else that differs is another
-        experiment, and refused.
+        Carrying on changes gamma and the contract where they are given and different; anything else that differs is
+        another experiment, and refused.
         """
         if lease < 2.0 * problem.episode_seconds:
             raise InvalidInput(
@@ -187,7 +187,7 @@ class OptimizerServer:
         try:
             self.store.add_proposal(
                 proposal, runner=runner, request_id=request_id, now=time.time(),
-                report=_plain(self.method.report()), state=dump_state(self.method.state()),
+                report=_plain(self.method.report()), state=dump_state(self.method.head()),
             )  # fmt: skip
         except StoreError as error:
             self.message = str(error)
@@ -275,6 +275,8 @@ class OptimizerServer:
             self.store.add_episode(episode)
         else:
             arguments = [id, episode.value if episode.counts else episode.reason]
+            if episode.breach and verb in ("tell", "fail"):
+                arguments.append(episode.breach)
             self.store.end_proposal(id, end, episode.reason, (verb, arguments), time.time(), episode)
             trouble = self._tell(verb, arguments, end)
         self._leases.end(id)
@@ -326,9 +328,9 @@ class OptimizerServer:
         return row
 
     def returns(self, start: int = 0, limit: int = 500) -> tuple[int, list[Episode]]:
-        """How many returns the store holds, and those from number `start` on, oldest first."""
+        """How many executed episodes the store holds, and those from number `start` on, oldest first."""
         with self._lock:
-            found = [episode for episode in self.store.episodes() if episode.counts]
+            found = [episode for episode in self.store.episodes() if episode.executed]
             return len(found), found[start : start + limit]
 
     def add_verdict(self, verdict: Verdict) -> None:
@@ -351,7 +353,7 @@ class OptimizerServer:
     # -- the operator's commands ------------------------------------------------------------------
 
     def configure(self, **changes: Any) -> None:
-        """Change gamma or j_min of a method that has them; recorded."""
+        """Change gamma or the contract of a method that has them; recorded."""
         with self._lock:
             if not hasattr(self.method, "configure"):
                 raise InvalidInput(f"{', '.join(changes)}: method {self.method.name!r} has no such setting")
@@ -362,6 +364,18 @@ class OptimizerServer:
             except StoreError:
                 self._rebuild()  # what was not written down is not effective
                 raise
+            if self.state == EXHAUSTED:  # by other terms there may be something left
+                self.state, self.message = RUNNING, ""
+
+    def mark(self, id: int, violation: str) -> bool:
+        """Somebody reported a rollout as a violation: the method hears of it, once; recorded."""
+        with self._lock:
+            if not 0 <= id < len(self.method.trials) or self.method.trials[id].violation:
+                return False
+            self._forget()
+            self.store.add_event("mark", [id, violation])
+            self._tell("mark", [id, violation], self.method.trials[id].end)
+            return True
 
     def pause(self) -> tuple[bool, str]:
         with self._lock:
@@ -402,6 +416,7 @@ class OptimizerServer:
         """Metrics for people, as OptimizerState needs them."""
         with self._lock:
             ends = [trial.end for trial in self.method.trials]
+            kinds = [trial.proposal.kind for trial in self.method.trials]
             y = self.method.data()[1]
             best = self.method.best()
             start = next((t.value for t in self.method.trials if t.end is TrialStatus.COMPLETED), math.nan)
@@ -417,6 +432,8 @@ class OptimizerServer:
                 "last_return": float(y[-1]) if len(y) else math.nan,
                 "average_return": float(np.mean(y)) if len(y) else math.nan,
                 "start_return": start,
+                "steered": kinds.count("steered"),
+                "repeated": kinds.count("proven"),
                 "best": best,
                 "propose_seconds": self.propose_seconds,
             }

@@ -403,6 +403,8 @@ def _episodes(folder: Folder) -> Iterator[Episode]:
     for row in rows.get("episodes", []):
         if folder.experiment is not None and row["proposal_id"] in thetas:
             fields: Row = {name: np.nan if value is None else value for name, value in row.items()}
+            signals = json.loads(fields.pop("signals", "[[], [], []]"))
+            fields |= dict(zip(("signal_names", "signal_values", "signal_limits"), map(tuple, signals), strict=True))
             yield Episode(experiment_uid=folder.experiment["uid"], theta=thetas[row["proposal_id"]], **fields)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from crbo_ros.core.method import Method
 from crbo_ros.errors import StoreError
-from crbo_ros.protocol.store import Event, ExperimentStore, load_state
+from crbo_ros.protocol.store import Event, ExperimentStore
 
 Make = Callable[[dict[str, Any]], Method]  # settings -> a fresh method
 log = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ def replay(make: Make, store: ExperimentStore) -> Method:
     assert row is not None
     while True:
         method = make(row["config"])
-        blob, events = store.resume_point()
         try:
-            if blob is not None:
-                method.restore(load_state(blob))
+            state, events = store.resume_point()
+            if state is not None:
+                method.restore(state)
         except Exception as error:
             raise StoreError(
                 f"{store.database.path}: the method's saved state cannot be restored ({error}); the file was kept"
@@ -41,6 +41,9 @@ def apply(method: Method, verb: str, arguments: list[Any]) -> None:
     if verb == "configure":
         method.configure(**arguments[0])  # type: ignore[attr-defined]
     else:
+        if verb in ("tell", "fail") and len(arguments) == 3:
+            method.mark(arguments[0], arguments[2])
+            arguments = arguments[:2]
         getattr(method, verb)(*arguments)
 
 

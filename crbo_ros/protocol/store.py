@@ -1,25 +1,35 @@
 """One SQLite file for each experiment: what was proposed, decided and seen, written before it is acknowledged.
 
-WAL journal and synchronous=FULL: a committed row survives a killed process and a power cut. The method's state is a
-snapshot taken with each proposal, plus the events since then in order; replaying these gives the state bit for bit.
+WAL journal and synchronous=FULL: a committed row survives a killed process and a power cut. The method's state is what
+it was at the newest proposal (its trials from the tables, the rest, of bounded size, in one row), plus the events since
+then in order; replaying these gives the state bit for bit.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from crbo_ros.core.method import TrialRecord
 from crbo_ros.core.problem import Problem
+from crbo_ros.core.snapshot import trials
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Experiment, Verdict
 
-SCHEMA_VERSION = 3
+VERBS = {  # event -> how it leaves a trial
+    "tell": TrialStatus.COMPLETED,
+    "veto": TrialStatus.VETOED,
+    "fail": TrialStatus.FAILED,
+    "expire": TrialStatus.EXPIRED,
+}
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE experiment (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL,
@@ -33,13 +43,16 @@ CREATE TABLE proposals (
 CREATE TABLE episodes (
     episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
-    steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL, problem TEXT NOT NULL);
+    steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL,
+    median_lateness REAL NOT NULL DEFAULT 0.0, p99_lateness REAL NOT NULL DEFAULT 0.0, max_lateness REAL NOT NULL,
+    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL DEFAULT '',
+    signals TEXT NOT NULL DEFAULT '[[], [], []]');
 CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
     runner TEXT NOT NULL, monitor_uid TEXT NOT NULL, stamp REAL NOT NULL, worst_case REAL, threshold REAL,
-    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL);
+    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL,
+    rule TEXT NOT NULL, account REAL, gate REAL, lipschitz_shown REAL);
 CREATE TABLE events (
     sequence INTEGER PRIMARY KEY, verb TEXT NOT NULL, arguments TEXT NOT NULL,
     aside TEXT NOT NULL DEFAULT '');
@@ -125,7 +138,7 @@ class ExperimentStore:
         self, proposal: Proposal, *, runner: str, request_id: str, now: float, report: dict[str, Any],
         state: bytes,
     ) -> None:  # fmt: skip
-        """The proposal, and the method's state just after it made it, in one transaction."""
+        """The proposal, and the head of the method's state just after it made it, in one transaction."""
         with self.database.transaction():
             sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.insert(
@@ -174,8 +187,10 @@ class ExperimentStore:
             "episodes", episode_uid=episode.episode_uid, proposal_id=episode.proposal_id, runner=episode.runner,
             outcome=episode.outcome, value=null(episode.value), reason=episode.reason, verdict_id=episode.verdict_id,
             predicted_worst_case=null(episode.predicted_worst_case), steps=episode.steps, duration=episode.duration,
-            deadline_misses=episode.deadline_misses, max_lateness=episode.max_lateness, stamp=episode.stamp,
-            problem=episode.problem,
+            deadline_misses=episode.deadline_misses, median_lateness=episode.median_lateness,
+            p99_lateness=episode.p99_lateness, max_lateness=episode.max_lateness, stamp=episode.stamp,
+            problem=episode.problem, violation=episode.violation,
+            signals=json.dumps([[*episode.signal_names], [*episode.signal_values], [*episode.signal_limits]]),
         )  # fmt: skip
 
     def add_event(self, verb: str, arguments: list[Any]) -> None:
@@ -189,14 +204,36 @@ class ExperimentStore:
             if expired is not None:
                 self.database.insert("events", verb="expire", arguments=json.dumps([expired, f"set aside: {why}"]))
 
-    def resume_point(self) -> tuple[bytes | None, list[Event]]:
-        """The newest snapshot and the events after it, to be replayed in order."""
+    def resume_point(self) -> tuple[dict[str, Any] | None, list[Event]]:
+        """The method's state at its newest proposal, and the events after it, to be replayed in order."""
         rows = self.database.query("SELECT sequence, state FROM snapshot")
-        sequence, state = rows[0] if rows else (0, None)
-        events = self.database.query(
-            "SELECT sequence, verb, arguments FROM events WHERE sequence > ? AND aside = '' ORDER BY sequence", sequence
+        sequence, state = (rows[0][0], load_state(rows[0][1])) if rows else (0, None)
+        if state is not None and "log" not in state and "thetas" not in state:  # its head: the trials are in the tables
+            state |= self._trials(sequence)
+        return state, self._events("sequence > ?", sequence)
+
+    def _events(self, where: str, sequence: int) -> list[Event]:
+        rows = self.database.query(
+            f"SELECT sequence, verb, arguments FROM events WHERE {where} AND aside = '' ORDER BY sequence", sequence
         )
-        return state, [Event(number, verb, json.loads(arguments)) for number, verb, arguments in events]
+        return [Event(number, verb, json.loads(arguments)) for number, verb, arguments in rows]
+
+    def _trials(self, sequence: int) -> dict[str, Any]:
+        """The method's trials as they were after event number `sequence`."""
+        records, completed = [TrialRecord(row.proposal) for row in self.proposals()], []
+        for _, verb, arguments in self._events("sequence <= ?", sequence):
+            if verb == "configure":
+                continue
+            trial = records[arguments[0]]
+            if verb == "mark":
+                trial.violation = arguments[1]
+                continue
+            trial.end = VERBS[verb]
+            trial.value, trial.reason = (arguments[1], "") if verb == "tell" else (math.nan, arguments[1])
+            trial.violation = arguments[2] if len(arguments) > 2 else ""
+            if verb == "tell":
+                completed.append(arguments[0])
+        return trials(records, completed, len(records[0].proposal.theta) if records else 0)
 
     # -- episodes and verdicts --------------------------------------------------------------------
 
@@ -205,13 +242,14 @@ class ExperimentStore:
         uid = (self.experiment() or {}).get("uid", "")
         rows = self.database.query(
             "SELECT e.episode_uid, e.proposal_id, e.runner, p.theta, e.outcome, e.value, e.reason, e.verdict_id, "
-            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp, e.problem "
+            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.median_lateness, e.p99_lateness, "
+            "e.max_lateness, e.stamp, e.problem, e.violation, e.signals "
             "FROM episodes e JOIN proposals p ON p.id = e.proposal_id WHERE e.rowid = "
             "(SELECT max(rowid) FROM episodes WHERE proposal_id = e.proposal_id) ORDER BY e.rowid"
         )
         return [
-            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest)
-            for a, b, c, d, e, f, g, h, i, *rest in rows
+            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest, *map(tuple, json.loads(signals)))
+            for a, b, c, d, e, f, g, h, i, *rest, signals in rows
         ]
 
     def find_episode(self, episode_uid: str) -> tuple[int, str, float] | None:
@@ -231,16 +269,17 @@ class ExperimentStore:
             return
         with self.database.transaction():
             self.database.execute(
-                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 verdict.verdict_id, verdict.proposal_id, verdict.status, verdict.runner, verdict.monitor_uid,
                 verdict.stamp, null(verdict.worst_case), null(verdict.threshold), verdict.nearest_id,
-                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason,
+                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason, verdict.rule,
+                null(verdict.account), null(verdict.gate), null(verdict.lipschitz_shown),
             )  # fmt: skip
 
     def verdicts(self) -> list[dict[str, Any]]:
         columns = (
             "verdict_id proposal_id status runner monitor_uid stamp worst_case threshold nearest_id distance "
-            "lipschitz lipschitz_source reason"
+            "lipschitz lipschitz_source reason rule account gate lipschitz_shown"
         ).split()
         rows = self.database.query(f"SELECT {', '.join(columns)} FROM verdicts ORDER BY rowid")
         return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -154,7 +154,10 @@ class RunnerLink:
         )
 
     def _on_beat(self, message: msg.SafetyHeartbeat) -> None:
-        self.gate.beat(boottime(), message.monitor_uid, message.armed, message.reason)
+        told = message.holds != self.gate.holds
+        self.gate.beat(boottime(), message.monitor_uid, message.armed, message.reason, message.holds)
+        if told:
+            self.driver.wake()  # the plant does not wait for the loop's next look
         self._servers[ports.MONITOR].hear(message.monitor_uid)
 
     def _on_optimizer(self, message: msg.OptimizerState) -> None:

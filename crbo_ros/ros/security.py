@@ -31,7 +31,8 @@ TOPICS = (
     Channel("episode_return", (RUNNER,), (OPTIMIZER, MONITOR, *PEOPLE)),
     Channel("safety_verdict", (MONITOR,), (OPTIMIZER, *PEOPLE)),
     Channel("safety_heartbeat", (MONITOR,), (RUNNER, *PEOPLE)),
-    Channel("runner_status", (RUNNER,), (OPTIMIZER, *PEOPLE)),
+    Channel("safety_contract", (MONITOR,), (OPTIMIZER, *PEOPLE)),
+    Channel("runner_status", (RUNNER,), (OPTIMIZER, MONITOR, *PEOPLE)),
     Channel("episode_trajectory", (RUNNER,), PEOPLE),
     Channel("joint_states", (RUNNER,), PEOPLE),
     Channel("/diagnostics", NODES, PEOPLE),
@@ -47,6 +48,7 @@ SERVICES = (
     *(Channel(name, (OPTIMIZER,), (OPERATOR,)) for name in ("pause", "resume", "finish")),
     Channel("check_rollout", (MONITOR,), (RUNNER,)),
     Channel("stop", (MONITOR,), PEOPLE),  # whoever may see may stop
+    Channel("report_violation", (MONITOR,), PEOPLE),
     *(Channel(name, (MONITOR,), (OPERATOR,)) for name in ("rearm", "review_proposal", "operator")),
     *(Channel(f"~/{name}", (RUNNER,), (OPERATOR,)) for name in ("clear", "give_back", "operator")),
     *(Channel(f"~/{name}", NODES, PEOPLE) for name in (

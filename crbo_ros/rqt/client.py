@@ -27,6 +27,8 @@ TRIGGERS = ("pause", "resume", "stop", "rearm")
 REVIEWS = ("approve", "reject")
 Trigger = interface("std_srvs/srv/Trigger")
 ReviewProposal = interface("crbo_ros/srv/ReviewProposal")
+ReportViolation = interface("crbo_ros/srv/ReportViolation")
+VIOLATION = "violation"
 OperatorCommand = interface("crbo_ros/srv/OperatorCommand")
 LOOSENING = ("rearm", "approve")  # need a proof where the graph has a key
 
@@ -56,9 +58,12 @@ class RosClient(TopicFeed):
 
     # -- for the widget: any thread -----------------------------------------------------------------
 
-    def call(self, button: str, proposal_id: int = 0, theta_hash: str = "") -> None:
-        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for."""
-        self._orders.append((button, proposal_id, theta_hash))
+    def call(self, button: str, proposal_id: int = 0, text: str = "") -> None:
+        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for.
+
+        `text` is the hash of the theta that is reviewed, or what a person has seen of a violation.
+        """
+        self._orders.append((button, proposal_id, text))
         self._rouse()
 
     def set_namespace(self, namespace: str) -> None:
@@ -123,19 +128,27 @@ class RosClient(TopicFeed):
         review = node.create_client(ReviewProposal, self.absolute("review_proposal"))
         self._clients = {name: node.create_client(Trigger, self.absolute(name)) for name in TRIGGERS}
         self._clients |= dict.fromkeys(REVIEWS, review)
+        self._clients[VIOLATION] = node.create_client(ReportViolation, self.absolute("report_violation"))
         self._clients["operator"] = node.create_client(OperatorCommand, self.absolute("operator"))
         self._calls = []
 
-    def _begin(self, button: str, proposal_id: int, theta_hash: str) -> None:
+    def _begin(self, button: str, proposal_id: int, text: str) -> None:
         request: Any = Trigger.Request()
-        client = self._clients[button]
-        if button in LOOSENING and (key := find_key(self._experiment)):
-            arguments = {} if button == "rearm" else {"proposal_id": proposal_id, "theta_hash": theta_hash}
+        client, key = self._clients.get(button), find_key(self._experiment)
+        if button == "clear":  # of the runner that the text names
+            kind, name = (OperatorCommand, f"{text}/operator") if key else (Trigger, f"{text}/clear")
+            if key:
+                request = fill(OperatorCommand.Request(), key, button, {})
+            client = self._clients.setdefault(name, self.node.create_client(kind, name))
+        elif button in LOOSENING and key:
+            arguments = {} if button == "rearm" else {"proposal_id": proposal_id, "theta_hash": text}
             request, client = fill(OperatorCommand.Request(), key, button, arguments), self._clients["operator"]
         elif button in REVIEWS:
             request = ReviewProposal.Request(
-                proposal_id=proposal_id, theta_hash=theta_hash, approve=button == "approve", comment="from the monitor"
+                proposal_id=proposal_id, theta_hash=text, approve=button == "approve", comment="from the monitor"
             )
+        elif button == VIOLATION:
+            request = ReportViolation.Request(proposal_id=proposal_id, comment=text)
         self._calls.append(_Call(button, client, request, time.monotonic() + TIMEOUT))
 
     def _advance(self) -> None:

@@ -19,7 +19,8 @@ from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
-from crbo_ros.protocol.store import ExperimentStore, load_state
+from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.view.contract import MONITOR, read_contract
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
@@ -56,9 +57,10 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
     """The store for reading. SQLite needs to write beside a WAL database even then: a read-only one is copied."""
     with tempfile.TemporaryDirectory() as scratch:
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            for part in (path, path.with_name(path.name + "-wal")):
-                if part.exists():
-                    shutil.copyfile(part, Path(scratch) / part.name)
+            for name in (path.name, MONITOR):
+                for part in (path.with_name(name), path.with_name(name + "-wal")):
+                    if part.exists():
+                        shutil.copyfile(part, Path(scratch) / part.name)
             path = Path(scratch) / path.name
         store = ExperimentStore(path)
         try:
@@ -86,6 +88,7 @@ def read_run(path: Path) -> RunView:
             run.record(episode)
         run.finished = store.flag("finished")
         run.best, run.best_source = _best(store, facts, run)
+        run.contract = read_contract(store.database.path, store)
         return run
 
 
@@ -121,9 +124,9 @@ def stored_method(row: dict[str, Any]) -> Any:
 def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
     """The method as it stood when the store was last written."""
     method = stored_method(row)
-    blob, events = store.resume_point()
-    if blob is not None:
-        method.restore(load_state(blob))
+    state, events = store.resume_point()
+    if state is not None:
+        method.restore(state)
     for event in events:
         apply(method, event.verb, event.arguments)
     return method

@@ -219,24 +219,6 @@ def test_a_vetoed_start_is_proposed_again_and_failed_ones_do_not_count() -> None
     assert optimizer.n == 2
 
 
-def test_j_min_keeps_every_worst_case_above_it() -> None:
-    optimizer = run(make(j_min=-0.9, lipschitz=8.0), 15)
-    bounds = [trial.proposal.worst_case for trial in optimizer.trials[1:]]
-    assert min(bounds) >= -0.9 - 1e-9
-    values = [trial.value for trial in optimizer.trials]
-    assert all(v >= b for v, b in zip(values[1:], bounds, strict=True))
-    assert bowl(best(optimizer).theta) > -0.1
-
-
-@pytest.mark.parametrize(("dim", "j_min"), [(8, -1.5), (20, -3.7)])  # theta_0: -1.28 and -3.2
-def test_j_min_is_respected_where_the_lipschitz_constant_is_estimated(dim: int, j_min: float) -> None:
-    """L differs from point to point, so that one pull towards the best policy may not be enough."""
-    optimizer = run(make(dim, j_min=j_min, scale=0.1), 20)
-    proposals = [trial.proposal for trial in optimizer.trials[1:]]
-    assert any("pulled towards the best policy" in proposal.reason for proposal in proposals)
-    assert min(proposal.worst_case for proposal in proposals) >= j_min
-
-
 def test_gamma_schedule_grows_gamma() -> None:
     optimizer = run(make(gamma=0.3, gamma_schedule=0.1), 6)
     gammas = [trial.proposal.gamma for trial in optimizer.trials]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.core import CRBO, Space
-from crbo_ros.core.gaussian_process import GaussianProcess, Standardizer
+from crbo_ros.core.gaussian_process import GRID, GaussianProcess, Standardizer
 from crbo_ros.core.hyperparameters import default_hyperparameters, paper_hyperparameters
 from crbo_ros.core.kernels import KERNELS, kernel, squared_distances
 from crbo_ros.core.settings import RECIPES
@@ -77,10 +77,10 @@ def test_duplicate_points_without_noise_are_survived() -> None:
 
 
 @pytest.mark.parametrize("centering", ["max", "min", "mean", "none"])
-def test_outputs_are_undone_exactly(centering: str) -> None:
+def test_outputs_are_undone_to_the_grid(centering: str) -> None:
     y = np.array([3.0, 5.0, -2.0])
     outputs = Standardizer.of(y, centering)
-    np.testing.assert_allclose([outputs.back(t) for t in outputs.to(y)], y)
+    np.testing.assert_allclose([outputs.back(t) for t in outputs.to(y)], y, atol=outputs.scale * GRID)
 
 
 @pytest.mark.parametrize("y", [np.zeros(3), np.full(3, 7.0), np.array([1e-90]), np.array([1e99, -1e99])])

@@ -119,13 +119,13 @@ def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_pr
         wait_until(lambda: any("FAULT: KeyError: 'a wire" in line for line in graph.said), 30, "the fault")
         time.sleep(1.0)
         assert graph.processes["episode_runner"].code is None
-        assert executions(graph) == ["interrupted"]
+        assert executions(graph) == ["broken"]
         assert graph.ledger.lines()[-1]["event"] == "safe"
         assert open_store(graph).episodes() == []
         broken.unlink()
         assert peer.command(graph, "clear", "episode_runner").accepted
         wait_until(lambda: finished(graph), 30, "the end")
-    assert executions(graph) == ["interrupted", "ended"]
+    assert executions(graph) == ["broken", "ended"]
     assert [(e.proposal_id, e.outcome) for e in open_store(graph).episodes()] == [(0, "completed")]
     assert len({line["hash"] for line in graph.ledger.lines("start")}) == 1
 
