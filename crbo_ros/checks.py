@@ -233,6 +233,19 @@ def writable(path: Path, what: str) -> Path:
     return path
 
 
+def printable(text: str) -> str:
+    """A text of somebody else's for a terminal: what would move the cursor, colour or hide something is shown as ?."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def cell(value: Any) -> Any:
+    """A value for a spreadsheet: a text that it would take for a formula begins with an apostrophe."""
+    if isinstance(value, str):
+        value = printable(value)
+        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return value
+
+
 def _short(value: object) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     text = text.encode("ascii", "backslashreplace").decode()

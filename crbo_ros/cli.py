@@ -76,6 +76,7 @@ COMMANDS = {
     "check-runner": Subcommand(
         "Develop", "a runner of your own against the protocol", "crbo_ros.commands.check_runner", ros=True
     ),
+    "policies": Subcommand("Develop", "SROS2's policies for a graph", "crbo_ros.commands.policies"),
     "doctor": Subcommand("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
     "shell": Subcommand("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
     "reference": Subcommand("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import stat
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +20,21 @@ class HeldError(Exception):
         self.holder = holder
 
 
+def private_folder() -> Path:
+    """A folder for locks that belongs to this user alone: in one that all may write, others could hold them for us."""
+    for place in (os.environ.get("XDG_RUNTIME_DIR"), f"{tempfile.gettempdir()}/crbo_ros-{os.getuid()}"):
+        if not place:
+            continue
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(place, 0o700)
+        found = os.lstat(place)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            return Path(place)
+    raise PermissionError(
+        f"{place} belongs to somebody else; remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+    )
+
+
 def take_lock(
     path: Path, pid: int, patience: float, worth_waiting: Callable[[str], bool] = lambda holder: True, mode: int = 0o666
 ) -> int:
@@ -24,7 +42,10 @@ def take_lock(
 
     Waits up to `patience` s, as long as the holder is `worth_waiting` for.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, mode)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    if os.fstat(lock).st_uid != os.getuid():
+        os.close(lock)
+        raise PermissionError(f"{path} was made by another user; it is no lock of ours")
     deadline = time.monotonic() + patience
     while True:
         try:

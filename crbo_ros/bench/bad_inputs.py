@@ -50,7 +50,7 @@ YAMLS = [
 
 
 @dataclass(frozen=True)
-class Case:
+class BadInput:
     """A command line; FILE in it stands for a file with this content, HERE for an empty folder."""
 
     words: list[str]
@@ -88,28 +88,28 @@ def agent(**changes: Any) -> bytes:
     return buffer.getvalue()
 
 
-def by_hand() -> Iterator[Case]:
+def by_hand() -> Iterator[BadInput]:
     """What somebody has tried, or will."""
     run = ["run", "furuta"]
     for name in NAMES:
-        yield Case([*run, "--experiment", name], fine=name == "")
-        yield Case([*run, "--namespace", name], fine=name in ("", " ", "true", "null", "nan", "a/b"))
-        yield Case(["run", name])
-        yield Case(["rollout", name])
-        yield Case(["inspect", name])
-        yield Case(["bench", name])
-        yield Case(["train", name])
-        yield Case([*run, "--log-level", name], fine=name == "")
-        yield Case([*run, "--method", name], fine=name == "")
-        yield Case([*run, "--plant", name], fine=name == "")
-        yield Case(["rollout", "furuta", "--plant", name], fine=name == "")
+        yield BadInput([*run, "--experiment", name], fine=name == "")
+        yield BadInput([*run, "--namespace", name], fine=name in ("", " ", "true", "null", "nan", "a/b"))
+        yield BadInput(["run", name])
+        yield BadInput(["rollout", name])
+        yield BadInput(["inspect", name])
+        yield BadInput(["bench", name])
+        yield BadInput(["train", name])
+        yield BadInput([*run, "--log-level", name], fine=name == "")
+        yield BadInput([*run, "--method", name], fine=name == "")
+        yield BadInput([*run, "--plant", name], fine=name == "")
+        yield BadInput(["rollout", "furuta", "--plant", name], fine=name == "")
     for number in NUMBERS:
         for option in ("episodes", "seed", "gamma", "lipschitz", "runners"):
-            yield Case([*run, f"--{option}={number}"])
-        yield Case(["rollout", "furuta", f"--seed={number}"])
-        yield Case(["inspect", "HERE", f"--last={number}"])
+            yield BadInput([*run, f"--{option}={number}"])
+        yield BadInput(["rollout", "furuta", f"--seed={number}"])
+        yield BadInput(["inspect", "HERE", f"--last={number}"])
     for text in ("inf", "nan", "x"):
-        yield Case([*run, f"--j-min={text}"])
+        yield BadInput([*run, f"--j-min={text}"])
     for option, value in (
         ("seed", "-1"), ("seed", str(2**80)), ("gamma", "-0.1"), ("gamma", "1.1"), ("episodes", "-2"), ("runners",
         "-1"),
@@ -120,26 +120,26 @@ def by_hand() -> Iterator[Case]:
         ("task-options", '{"plant_options": 3}'), ("settings", '{"a": ' * 60), ("params-file", "HERE/none.yaml"),
         ("params-file", "HERE"), ("experiments-dir", "FILE"), ("realtime", "2"), ("env", "Moon-v9"),
     ):  # fmt: skip
-        yield Case([*run, f"--{option}={value}"], b"x")
+        yield BadInput([*run, f"--{option}={value}"], b"x")
     for text in YAMLS:
-        yield Case([*run, "--params-file", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
-        yield Case(["run", "tuning", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
-        yield Case(["run", "arm", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
+        yield BadInput([*run, "--params-file", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
+        yield BadInput(["run", "tuning", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
+        yield BadInput(["run", "arm", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
     thetas = [b"", b"[", b"{}", b'{"theta": 3}', b'{"theta": ["x"]}', b"[NaN]", b"[1e999]", b"[[1]]", b"null",
     b"\xff",
               b"[" * 3000, b'{"theta": [], "digest": 1}', b"[1, 2, 3]", b"true", b'"x"', b"[true]"]  # fmt: skip
     for content in thetas:
-        yield Case(["rollout", "furuta", "--theta", "FILE"], content, ".json")
+        yield BadInput(["rollout", "furuta", "--theta", "FILE"], content, ".json")
     arrays = [b"", b"x", npy()[:30], npy("(100000000000,)"), npy("(3,)", "<c16", b"\0" * 48), npy("(-1,)"), npy("(3"),
               npy("(3,)", "|O", b"\x80\x04N."), npy("(3,)", "<f8", b""), npz(a=npy()), npz()[:10],
               b"PK\x03\x04" + b"\0" * 40,
               npz(w1=npy("(100000000000,)")), npy("()", "<f8", b"\0" * 8), npy("(3,)", "<M8[s]")]  # fmt: skip
     for content in arrays:
-        yield Case(["rollout", "furuta", "--theta", "FILE"], content, ".npy")
-        yield Case(["rollout", "furuta", "--option", "weights=FILE"], content, ".npz")
-        yield Case(["rollout", "pendulum", "--option", "weights=FILE"], content, ".npz")
-        yield Case(["rollout", "basketball", "--option", "demonstration=FILE"], content, ".npz")
-        yield Case(["run", "gym", "--env", "Pendulum-v1", "--weights", "FILE"], content, ".npz")
+        yield BadInput(["rollout", "furuta", "--theta", "FILE"], content, ".npy")
+        yield BadInput(["rollout", "furuta", "--option", "weights=FILE"], content, ".npz")
+        yield BadInput(["rollout", "pendulum", "--option", "weights=FILE"], content, ".npz")
+        yield BadInput(["rollout", "basketball", "--option", "demonstration=FILE"], content, ".npz")
+        yield BadInput(["run", "gym", "--env", "Pendulum-v1", "--weights", "FILE"], content, ".npz")
     for change in (
         {"input_scale": np.zeros(3)}, {"input_scale": np.full(3, np.nan)}, {"input_offset": np.full(3, np.inf)},
         {"w1": None}, {"b1": np.zeros(2)}, {"w1": np.zeros((3, 4), complex)}, {"meta": {"low": [5.0],
@@ -147,15 +147,15 @@ def by_hand() -> Iterator[Case]:
         {"meta": {"output": "moon"}}, {"meta": {"input_clip": -1.0}}, {"meta": {"input_clip": "x"}},
         {"meta": {"low": [float("nan")]}}, {"meta": {"activation": "sin"}}, {"w1": np.array("x")},
     ):  # fmt: skip
-        yield Case(["rollout", "pendulum", "--option", "weights=FILE"], agent(**change), ".npz")
+        yield BadInput(["rollout", "pendulum", "--option", "weights=FILE"], agent(**change), ".npz")
     for option in ("x", "=", "=1", "gamma=-1", "gamma=NaN", "gamma=2", "width=-1", "moon=1", 'weights=""',
     "weights=[1]",
                    "weights=3", "weights=true", "gamma=[[", "weights=/dev/zero", "weights=HERE"):  # fmt: skip
-        yield Case(["rollout", "pendulum", "--option", option])
-    yield Case(["rollout", "pendulum", "--option", "gamma=0.5", "--option", "gamma=0.4"])
+        yield BadInput(["rollout", "pendulum", "--option", option])
+    yield BadInput(["rollout", "pendulum", "--option", "gamma=0.5", "--option", "gamma=0.4"])
     for path in ("HERE/none/x.png", "HERE", "/proc/x.png", "/dev/full/x.png"):
-        yield Case(["rollout", "furuta", "--plot", path])
-        yield Case(["demo", "record", "--csv", "FILE", "--output", path], b"time,a\n0,0\n", ".csv")
+        yield BadInput(["rollout", "furuta", "--plot", path])
+        yield BadInput(["demo", "record", "--csv", "FILE", "--output", path], b"time,a\n0,0\n", ".csv")
     for content in (
         b"",
         b"x",
@@ -164,10 +164,10 @@ def by_hand() -> Iterator[Case]:
         b"time,a,b\n1,2\n",
         b"time," + b"a," * 6 + b"g\n" + b"0,nan\n" * 20,
     ):
-        yield Case(["demo", "record", "--csv", "FILE"], content, ".csv")
-        yield Case(["demo", "record", "--bag", "FILE"], content, ".mcap")
-        yield Case(["demo", "record", "--bag", "FILE"], content, ".db3")
-        yield Case(["import-sb3", "FILE", "--output", "HERE/x.npz"], content, ".zip")
+        yield BadInput(["demo", "record", "--csv", "FILE"], content, ".csv")
+        yield BadInput(["demo", "record", "--bag", "FILE"], content, ".mcap")
+        yield BadInput(["demo", "record", "--bag", "FILE"], content, ".db3")
+        yield BadInput(["import-sb3", "FILE", "--output", "HERE/x.npz"], content, ".zip")
     for content in (b"", b"x" * 100, b"SQLite format 3\0" + b"\0" * 84, b"SQLite format 3\0" + b"\xff" * 4096):
         for command in (
             ["inspect"],
@@ -177,15 +177,15 @@ def by_hand() -> Iterator[Case]:
             ["inspect", "--verify"],
             ["inspect", "--json"],
         ):
-            yield Case([*command, "FILE"], content, ".sqlite")
-    yield from (Case(words) for words in ( ["moon"], ["run"], ["bench"], ["train"], ["train", "ppo"], ["bench", ".."],
+            yield BadInput([*command, "FILE"], content, ".sqlite")
+    yield from (BadInput(words) for words in (["moon"], ["run"], ["bench"], ["train"], ["train", "ppo"], ["bench", ".."],
                                           ["inspect"], ["export", "HERE"], ["gui", "--size", "x"], ["export", "x",
                                           "--csv"],
                                           ["rollout"], ["demo", "moon"], ["report", "HERE"], ["repair",
                                           "HERE"]))  # fmt: skip
 
 
-def generated(count: int, seed: int) -> Iterator[Case]:
+def generated(count: int, seed: int) -> Iterator[BadInput]:
     """The cases by hand with a few words or bytes changed at random; whether the result is wrong nobody knows."""
     rng = np.random.default_rng(seed)
     pool = list(by_hand())
@@ -207,14 +207,14 @@ def generated(count: int, seed: int) -> Iterator[Case]:
                 words[int(rng.integers(2, len(words)))] = other[-1] if other else "x"
         if words[:1] not in (["gui"], ["shell"], ["test"], ["doctor"], ["reference"]) and "bench" not in words[:1]:
             count -= 1
-            yield Case(words, bytes(content), case.suffix, fine=True)
+            yield BadInput(words, bytes(content), case.suffix, fine=True)
 
 
 class Reached(Exception):
     """The graph would have been started: everything was accepted."""
 
 
-def judge(case: Case, folder: Path) -> tuple[str, str]:
+def judge(case: BadInput, folder: Path) -> tuple[str, str]:
     """(what became of a case, what was said)."""
     from unittest import mock
 
@@ -253,7 +253,9 @@ def judge(case: Case, folder: Path) -> tuple[str, str]:
     return (REFUSED, text) if text.strip() else (TRACEBACK, "nothing was said")
 
 
-def campaign(count: int, seed: int, say: Callable[[str], None] = lambda line: None) -> Iterator[tuple[Case, str, str]]:
+def campaign(
+    count: int, seed: int, say: Callable[[str], None] = lambda line: None
+) -> Iterator[tuple[BadInput, str, str]]:
     """All cases by hand (a random part of them if that is more than half of `count`), the rest generated."""
     hand = list(by_hand())
     if len(hand) > count // 2:
@@ -266,7 +268,7 @@ def campaign(count: int, seed: int, say: Callable[[str], None] = lambda line: No
             yield case, fate, said
 
 
-def is_wrong(case: Case, fate: str) -> bool:
+def is_wrong(case: BadInput, fate: str) -> bool:
     return fate in (TRACEBACK, HANG) or (fate == ACCEPTED and not case.fine)
 
 

@@ -29,7 +29,7 @@ TEXTS = ["", "x", "e" * 1024, "\x1b[2J", "'; DROP TABLE episodes; --", "../../x"
 
 
 @dataclass
-class Outcome:
+class Flood:
     """What a flood did."""
 
     count: int = 0
@@ -126,9 +126,9 @@ class Stranger:
         return self.challenges.check(self.text("c"), self.text("p"), "rearm", "", "x") or APPROVED
 
 
-def flood(count: int, seed: int, say: Callable[[str], None] = lambda line: None) -> Outcome:
+def flood(count: int, seed: int, say: Callable[[str], None] = lambda line: None) -> Flood:
     """`count` messages; what came of them."""
-    outcome = Outcome()
+    outcome = Flood()
     with tempfile.TemporaryDirectory() as scratch, Stores(Path(scratch) / "e") as stores:
         for _ in range(3):
             stores.episode()

@@ -25,7 +25,7 @@ from launch_ros.actions import LifecycleNode
 
 from crbo_ros.bringup.graph import CONFIG, EVERY, RUNNER, Argument, NodeSpec, choices, in_force, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
-from crbo_ros.bringup.processes import Restarts, environment, new_key, share_key
+from crbo_ros.bringup.processes import Restarts, enclave, environment, new_key, share_key
 from crbo_ros.errors import CrboError
 from crbo_ros.nodes import ENDED, STUCK
 from crbo_ros.registry import TASKS
@@ -112,7 +112,7 @@ class Nodes:
             namespace=self._plan.namespace,
             parameters=[str(spec.params_file), spec.parameters],
             remappings=self._plan.remap,
-            arguments=["--ros-args", "--log-level", self._plan.log_level],
+            arguments=["--ros-args", "--log-level", self._plan.log_level, *enclave(spec)],
             additional_env=environment(spec, self._key),
             output="screen",
         )

@@ -58,7 +58,13 @@ def command(spec: NodeSpec, namespace: str, log_level: str, folder: Path, remap:
     line = [sys.executable, "-u", "-m", "crbo_ros.nodes", spec.executable, "--ros-args", "-r", f"__node:={spec.name}"]
     line += ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
     line += [word for old, new in remap for word in ("-r", f"{old}:={new}")]
-    return [*line, "--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
+    line += ["--params-file", str(spec.params_file), "--params-file", str(overrides), "--log-level", log_level]
+    return [*line, *enclave(spec)]
+
+
+def enclave(spec: NodeSpec) -> list[str]:
+    """A node's own enclave, where SROS2 is switched on (see ros/security.py)."""
+    return ["--enclave", f"/crbo/{spec.executable}"] if os.environ.get("ROS_SECURITY_ENABLE") == "true" else []
 
 
 class Restarts:

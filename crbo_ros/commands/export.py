@@ -15,6 +15,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.checks import cell
 from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.errors import MissingDependency
 
@@ -76,7 +77,7 @@ def _write(path: Path, columns: list[str], rows: list[list[Any]]) -> None:
         writer = csv.writer(file)
         writer.writerow(columns)
         for row in rows:  # floats as their shortest exact text
-            writer.writerow(["" if isinstance(v, float) and not math.isfinite(v) else v for v in row])
+            writer.writerow(["" if isinstance(v, float) and not math.isfinite(v) else cell(v) for v in row])
 
 
 def write_mcap(run: RunView, path: Path, namespace: str = "") -> Path:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from crbo_ros.checks import writable
+    from crbo_ros.checks import printable, writable
     from crbo_ros.errors import InvalidInput
     from crbo_ros.protocol.best_file import write
     from crbo_ros.view.record import find_folder, find_store, read_run
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(run)))
     else:
-        print("\n".join([*summary(run), *episodes(run, args.last)]))
+        print(printable("\n".join([*summary(run), *episodes(run, args.last)])))
     if args.best:
         if run.best is None:
             raise InvalidInput(f"--best: {run.name} has no return yet, so nothing is recommended")

@@ -19,6 +19,7 @@ from typing import Any
 
 from crbo_ros.bringup.graph import EVERY, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
+from crbo_ros.checks import printable
 from crbo_ros.commands.summary import About, conclude
 from crbo_ros.core.problem import Problem
 from crbo_ros.nodes import STUCK
@@ -117,7 +118,7 @@ class Screen:
         with self._lock:
             if self._live:
                 sys.stdout.write("\r\033[K")
-            print(line, flush=True)
+            print(printable(line), flush=True)  # (nodes repeat what others sent)
             if self._live and self._status:
                 sys.stdout.write(self._status)
                 sys.stdout.flush()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 
-from crbo_ros.file_lock import HeldError, take_lock
+from crbo_ros.file_lock import HeldError, private_folder, take_lock
 
 PATIENCE = 45.0  # s that a new host waits for one whose parent is gone and that is still at work
 
@@ -16,7 +15,7 @@ def lock_path(target: str, shared: bool = True) -> Path:
     """`shared`: a ROS name, another thing in each domain; otherwise a device of this machine."""
     domain = os.environ.get("ROS_DOMAIN_ID", "0") if shared else "device"
     name = hashlib.sha256(f"{domain} {target}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"crbo_ros-{os.getuid()}-{name}.lock"
+    return private_folder() / f"crbo_ros-{name}.lock"
 
 
 def refuse_second(path: str | Path, parent: int) -> str:

@@ -48,3 +48,8 @@ def test_a_file_that_is_too_large_or_says_so_is_not_read(tmp_path: Path) -> None
     (tmp_path / "a.npy").write_bytes(bad_inputs.npy("(100000000000,)"))
     with pytest.raises(InvalidInput, match="800 GB"):
         checks.load_arrays(tmp_path / "a.npy")
+
+
+def test_what_others_wrote_is_harmless_in_a_terminal_and_a_spreadsheet() -> None:
+    assert checks.printable("a\x1b[2Jb\x07\u202ec\n") == "a?[2Jb??c\n"
+    assert [checks.cell(v) for v in ("=1+1", "@x", "-", "fine", -1.5, "")] == ["'=1+1", "'@x", "'-", "fine", -1.5, ""]

@@ -19,7 +19,7 @@ def test_a_stranger_may_tighten_but_not_loosen_and_a_flood_does_not_keep_stop_an
     from std_srvs.srv import Trigger
 
     from crbo_ros.msg import EpisodeReturn, SafetyHeartbeat, SafetyVerdict
-    from crbo_ros.ros import qos
+    from crbo_ros.ros import qos, security
 
     def set_drop(value: float) -> Any:
         parameter = Parameter(name="j_min_drop")
@@ -30,11 +30,21 @@ def test_a_stranger_may_tighten_but_not_loosen_and_a_flood_does_not_keep_stop_an
     beats = peer.listen(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
     with graph:
         wait_until(lambda: graph.ledger.lines("end"), 40, "an episode")
+        for role in security.NODES:  # the table from which SROS2's policies are made is the graph's own
+            node = peer.node
+            published = {name for name, _ in node.get_publisher_names_and_types_by_node(role, "/")}
+            assert published == set(security.names(security.TOPICS, role, "", 1, source=True))
+            subscribed = {name for name, _ in node.get_subscriber_names_and_types_by_node(role, "/")}
+            assert subscribed <= set(security.names(security.TOPICS, role, "", 1, source=False))
+            offered = {name for name, _ in node.get_service_names_and_types_by_node(role, "/")}
+            assert offered == set(security.names(security.SERVICES, role, "", 1, source=True))
+            asked = {name for name, _ in node.get_client_names_and_types_by_node(role, "/")}
+            assert asked <= set(security.names(security.SERVICES, role, "", 1, source=False))
         assert "proof" in set_drop(1e9).reason
         assert set_drop(1.5).successful, "tightening is free to all"
         assert "proof" in set_drop(2.0).reason
         assert peer.command(graph, "set", j_min_drop=1.8).accepted
-        assert any("'j_min_drop': 1.8" in line or "j_min_drop is 1.8" in line for line in graph.said)
+        wait_until(lambda: any("j_min_drop is 1.8" in line for line in graph.said), 30, "the log's line")
         uid = beats[-1].experiment_uid
         returns = peer.publisher(EpisodeReturn, "episode_return", qos.HISTORY)
         verdicts = peer.publisher(SafetyVerdict, "safety_verdict", qos.HISTORY)
