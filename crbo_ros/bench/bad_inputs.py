@@ -178,7 +178,8 @@ def by_hand() -> Iterator[BadInput]:
             ["inspect", "--json"],
         ):
             yield BadInput([*command, "FILE"], content, ".sqlite")
-    yield from (BadInput(words) for words in (["moon"], ["run"], ["bench"], ["train"], ["train", "ppo"], ["bench", ".."],
+    yield from (BadInput(words) for words in (["moon"], ["run"], ["bench"], ["train"], ["train", "ppo"],
+                                          ["bench", ".."],
                                           ["inspect"], ["export", "HERE"], ["gui", "--size", "x"], ["export", "x",
                                           "--csv"],
                                           ["rollout"], ["demo", "moon"], ["report", "HERE"], ["repair",
