@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core import snapshot
 from crbo_ros.core.bound import Coverage, LipschitzBound, least_scale
+from crbo_ros.core.feasibility import allowed_by
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Surrogate, fit_returns
 from crbo_ros.core.gp_method import GPMethod
 from crbo_ros.core.hyperparameters import make_hyperparameters
@@ -34,12 +35,13 @@ from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import Search, propose, sideways
 from crbo_ros.core.settings import RECIPES, Recipe, check_gamma, check_number, make_settings
 from crbo_ros.core.space import Space
+from crbo_ros.core.stall import Stall, stall
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput
 
 FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
 SIDEWAYS_SHARE = 0.5  # they do so while there are fewer than this times d data points
-FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
+FAILURES_KEPT = 30  # the newest failed policies say where not to go
 TIGHTEN = 0.7  # gamma, times this, after a veto or a failure, or where the worst case is below J_min
 RECOVER = 1.5  # and back by this factor with each completed episode
 SMALLEST = 0.05  # the effective gamma never falls below this share of gamma
@@ -67,7 +69,8 @@ class CRBO(GPMethod):
         # a prior mean as high as the best return would be kind to whatever was tried once
         self.best_centering = "mean" if self.recipe.fit_around_mean else "max"
         super().__init__(space, theta_0, seed=seed)
-        self.n_init = self.settings.n_init or size(space.dim, FIRST if self.recipe.sideways else None)
+        first = self.settings.n_init or size(space.dim, FIRST if self.recipe.sideways else None)
+        self.n_init = first + self.recipe.repeat_start
         self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
         self.caution = 1.0  # effective gamma = gamma * caution; falls with vetoes, recovers with episodes
         self.vetoes = 0  # consecutive vetoes and failures
@@ -158,25 +161,37 @@ class CRBO(GPMethod):
     def _initial(self, id: int) -> Proposal:
         """The next point on the sphere around theta_0 (appendix, "Initial Design"); vetoes shrink the sphere."""
         count, dim = self.n + len(self.pending), self.space.dim
+        region = ConfidenceRegion(self.surrogate, self.gamma_effective)
+        again = int(self.recipe.repeat_start)
+        if again and count == 1 and not self.pending and not self.vetoes:
+            again_0 = self._finish(id, self.x0.copy(), "initial", "theta_0 again, for the noise", region, self.x0[None])
+            return replace(again_0, theta=self.theta_0.copy())  # to the last bit: it is approved by its hash
         radius = r0(self.kernel, self.hyper.start[0], min(self.gamma_effective, 0.99))  # Eq. 4
         batch = directions(max(self.n_init - 1, count), dim, self.rng(0), self.recipe.orthogonal_init)
-        direction = batch[count - 1] if self.vetoes == 0 else directions(1, dim, self.rng(1, id), False)[0]
+        direction = batch[count - 1 - again] if self.vetoes == 0 else directions(1, dim, self.rng(1, id), False)[0]
         x, reason = self._cautious(on_sphere(self.x0, direction, min(radius, self.veto_distance)))
-        return self._finish(id, x, "initial", reason, ConfidenceRegion(self.surrogate, self.gamma_effective), x[None])
+        return self._finish(id, x, "initial", reason, region, x[None])
 
     def _acquire(self, id: int) -> Proposal:
         """The acquisition's maximiser over the region; gamma shrinks until the worst case respects J_min."""
-        gamma, search = self.gamma_effective, self._search()
+        stalled = stall(self.outputs.to(self.data()[1])) if self.recipe.stall else Stall()
+        self.metrics.update(stalled=stalled.stalled, flat_episodes=stalled.flat)
+        widest, search = self._wider(stalled), self._search()
+        gamma, failed = widest, self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]
+        allowed = allowed_by(self.window()[0], failed, self.kernel, self.surrogate.lengthscales)
         for attempt in range(8):
             region = ConfidenceRegion(self.surrogate, gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
-            found = propose(region, search, self.rng(2, id, attempt))  # argmax of alpha over C_n, Eq. 3
+            found = propose(region, search, self.rng(2, id, attempt), allowed)  # argmax of alpha over C_n, Eq. 3
             if self.recipe.sideways and found.kind != "fallback" and self.n <= SIDEWAYS_SHARE * self.space.dim:
-                found = sideways(region, found, self.rng(4, id, attempt))
+                found = sideways(region, found, self.rng(4, id, attempt), allowed)
             if self.j_min is None or self.worst is None or self.worst.at(found.x).value >= self.j_min:
                 break
             gamma *= TIGHTEN
         x, reason = self._cautious(found.x)
-        if gamma < self.gamma_effective:
+        if gamma == widest > self.gamma_effective:
+            note = f"no progress in much noise: gamma widened to {gamma:.3g}"
+            reason, self.metrics["message"] = f"{note}; {reason}".rstrip("; "), note
+        if gamma < widest:
             reason = f"gamma lowered to {gamma:.3g} for J_min; {reason}".rstrip("; ")
         kind = found.kind
         if x is not found.x and not region.contains(x[None], 1e-6)[0]:  # pulled towards the data and out of the region
@@ -184,6 +199,11 @@ class CRBO(GPMethod):
             reason = "nothing closer inside the region: an evaluated policy again"
         reason = "; ".join(part for part in (found.reason, reason) if part)
         return self._finish(id, x, kind, reason, region, found.samples)
+
+    def _wider(self, stalled: Stall) -> float:
+        """The effective gamma, widened by a stall; a veto or a failure leaves none of that."""
+        ratio = self.surrogate.noise_variance / self.surrogate.signal_variance
+        return stalled.wider(self.gamma_effective, ratio) if self.caution == 1.0 else self.gamma_effective
 
     def _search(self) -> Search:
         """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""
@@ -257,7 +277,7 @@ class CRBO(GPMethod):
         return least_scale(y, self.settings.scale)
 
     def with_refused(self, X: Array, targets: Array) -> tuple[Array, Array]:
-        """The returns alone: what was vetoed is kept away from by its distance, what failed is added after the fit."""
+        """The returns alone: what was vetoed is kept away from by its distance, what failed by its labels."""
         return X, targets
 
     def _fit_hyperparameters(self, X: Array, targets: Array) -> None:
@@ -265,9 +285,9 @@ class CRBO(GPMethod):
         fit_returns(self.surrogate, X, targets, around_mean=recipe.fit_around_mean, second_start=recipe.second_start)
 
     def fit(self, ids: list[int] | None = None) -> None:
-        """mu_n and sigma_n (Eq. 2) of the returns, and the worst case by them; then what is pending and what failed."""
+        """mu_n and sigma_n (Eq. 2) of the returns, and the worst case by them; then what is pending."""
         rows = self.rows()
-        _, targets = self._fit_data(ids)
+        self._fit_data(ids)
         if self._completed:
             self.worst = LipschitzBound(
                 copy(self.surrogate),
@@ -280,8 +300,6 @@ class CRBO(GPMethod):
         if self.n >= WINDOW:
             self.incumbent = int(rows[int(np.argmax(self.surrogate.posterior(self.surrogate.X)[0]))])
         self.add_pending()
-        for x in self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]:  # a plant that refused it would refuse it again
-            self.surrogate.add(x, float(np.min(targets)))
 
     # -- books ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crbo_ros.core import acquisition as acq
+from crbo_ros.core.feasibility import Allowed, everything
 from crbo_ros.core.hit_and_run import hit_and_run
 from crbo_ros.core.kernels import Array
 from crbo_ros.core.region import ConfidenceRegion
@@ -67,8 +68,11 @@ def _polish_problem(region: ConfidenceRegion, function: acq.Acquisition) -> Call
     return problem
 
 
-def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) -> Candidate:
-    """The acquisition's maximiser over the region, as far as sampling and one polish per start find it."""
+def propose(
+    region: ConfidenceRegion, search: Search, rng: np.random.Generator, allowed: Allowed = everything
+) -> Candidate:
+    """The acquisition's maximiser over what is allowed of the region, as far as sampling and one polish per start find
+    it."""
     surrogate = region.surrogate
     starts = chain_starts(region, search.chains, rng)
     steps = max(1, math.ceil(search.samples / search.chains))
@@ -77,7 +81,12 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
     else:
         # a line through a region of many dimensions is mostly outside: draws over its whole length would be wasted
         samples = hit_and_run(region, starts, steps, rng, tries=4 if region.dim <= 10 else 1)
+    samples = samples[allowed(samples)]
     candidates = np.vstack([samples, surrogate.X[region.data_inside]])
+    if not len(samples):
+        return Candidate(
+            region.best_inside(), "fallback", "all around has failed; the best evaluated policy again", candidates
+        )
     mean, variance = surrogate.posterior(candidates)
     sigma = np.sqrt(variance)
     best = float(np.max(region.data_mean))
@@ -110,7 +119,8 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
         except (FloatingPointError, np.linalg.LinAlgError, ValueError) as error:
             reason = f"polish failed ({error}); best sample instead"
             continue
-        if result.value > best_value and region.contains(result.x[None], TOLERANCE)[0]:
+        inside = region.contains(result.x[None], TOLERANCE)[0] and allowed(result.x[None])[0]
+        if result.value > best_value and inside:
             x, kind, best_value = result.x, "acquisition", result.value
     if not region.contains(x[None], TOLERANCE)[0]:
         x, kind = region.best_inside(), "fallback"
@@ -118,7 +128,9 @@ def propose(region: ConfidenceRegion, search: Search, rng: np.random.Generator) 
     return Candidate(x, kind, reason, samples)
 
 
-def sideways(region: ConfidenceRegion, candidate: Candidate, rng: np.random.Generator) -> Candidate:
+def sideways(
+    region: ConfidenceRegion, candidate: Candidate, rng: np.random.Generator, allowed: Allowed = everything
+) -> Candidate:
     """The same step from the nearest evaluated policy, turned by SIDEWAYS into a direction that no data point has.
 
     On the region's edge sigma_n is constant, so that UCB follows the posterior mean alone, and the mean's gradient lies
@@ -137,7 +149,7 @@ def sideways(region: ConfidenceRegion, candidate: Candidate, rng: np.random.Gene
     turned = math.cos(SIDEWAYS) * step + math.sin(SIDEWAYS) * length * new / float(np.linalg.norm(new))
     for factor in 0.93 ** np.arange(12):  # the turned step's end lies a little outside: shorten it
         x = np.clip(X[i] + factor * turned, 0.0, 1.0)
-        if region.contains(x[None])[0]:
+        if region.contains(x[None])[0] and allowed(x[None])[0]:
             return replace(candidate, x=x, reason="a part of the step goes in a new direction")
     return candidate
 
