@@ -27,9 +27,12 @@ class Subcommand:
 COMMANDS = {
     "run": Subcommand("Main", "improve a policy: run TASK [options]", "crbo_ros.commands.run", ros=True),
     "rollout": Subcommand("Main", "run one policy once and draw it", "crbo_ros.commands.rollout"),
+    "operator": Subcommand("Main", "rearm, approve, clear, set a threshold", "crbo_ros.commands.operator", ros=True),
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
+    "advise": Subcommand("Look", "a threshold that theta_0 could keep", "crbo_ros.commands.advise"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
     "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
+    "repair": Subcommand("Look", "bring back what damaged files lost", "crbo_ros.commands.repair"),
     "gui": Subcommand(
         "Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True
     ),
@@ -78,13 +81,15 @@ def sub_names(command: str) -> list[str]:
     """The names that may follow `bench` and `train`: modules with a `run`, by their file names."""
     folder = Path(__file__).parent / COMMANDS[command].module.split(".")[1]
     return sorted(
-        path.stem.replace("_", "-") for path in folder.glob("*.py") if "\ndef add_arguments(" in path.read_text()
+        path.stem.replace("_", "-")
+        for path in folder.glob("*.py")
+        if "\ndef add_arguments(parser: argparse.ArgumentParser) -> None:" in path.read_text()
     )
 
 
 def help_text() -> str:
     """The overview, in groups. Commands whose module is not there are left out."""
-    lines = ["usage: crbo COMMAND [options]        crbo COMMAND --help", ""]
+    lines = ["usage: crbo COMMAND [options]        crbo COMMAND --help        crbo COMMAND ... --debug", ""]
     lines.append("Improve a robot's policy on the robot itself, cautiously (CRBO).")
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         lines += ["", f"{group}:"]
@@ -97,19 +102,23 @@ def help_text() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit code. Errors on purpose are one line, not a traceback."""
-    from crbo_ros.errors import CrboError
+    """Run one command; returns its exit code. Errors are a sentence, not a traceback, unless --debug is given."""
+    from crbo_ros.errors import DEBUG, explain
 
+    argv = sys.argv[1:] if argv is None else argv
+    if "--debug" in argv:
+        os.environ[DEBUG] = "1"
+        argv = [word for word in argv if word != "--debug"]
     try:
-        code = dispatch(sys.argv[1:] if argv is None else argv)
+        code = dispatch(argv)
         sys.stdout.flush()
         return code
-    except CrboError as error:
-        print(f"crbo: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # crbo inspect | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        print(f"crbo: {explain(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ncrbo: interrupted", file=sys.stderr)
         return 130
@@ -128,11 +137,14 @@ def dispatch(argv: list[str]) -> int:
             return 2
         return 0
     words = 2 if "{}" in COMMANDS[argv[0]].module else 1
+    there = words == 1 or argv[1].replace("_", "-") in sub_names(argv[0])
     try:
-        module = import_module(name)
+        module = import_module(name) if there else None
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
+        module = None
+    if module is None:
         print(f"crbo: there is no '{' '.join(argv[:words])}'\n\n{help_text()}", file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(prog=f"crbo {' '.join(argv[:words])}", description=module.__doc__)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from crbo_ros.clock import boottime
 from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
-from crbo_ros.protocol.ports import Command, Progress, Ran, Safe, Stage, State, Status
+from crbo_ros.protocol.ports import PLANTS, Command, Progress, Ran, Safe, Stage, State, Status
 from crbo_ros.protocol.records import COMPLETED, FAILED, STOPPED, TERMINATED, Offer
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
@@ -184,8 +184,9 @@ class Client:
         self._driver = Driver(self._on_status, self._on_crash)
         self._rig.wake = self._driver.wake
         link = RunnerLink(
-            self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status
-        )
+            self.link.node, self.runner, self.gate, self._driver, name=self._name, publish_status=self._publish_status,
+            memory=lambda: self._spool.database if self._spool is not None else None,
+        )  # fmt: skip
         self._statuses = self.link.node.create_publisher(msg.RunnerStatus, self._name("runner_status"), qos.LATCHED)
         self._loop = EpisodeLoop(
             self.runner, self._spool, link, self._rig, self.gate, experiment=self._experiment,
@@ -210,7 +211,9 @@ class Client:
                 episodes=status.episodes,
                 interrupted=status.interrupted,
                 unreported=status.unreported,
-                plant_safe=not running,
+                plant=PLANTS[status.plant],
+                plant_reason=status.plant_reason,
+                holds=status.holds,
             )
         )
 

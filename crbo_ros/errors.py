@@ -1,5 +1,24 @@
 """Errors for the reader: what was wrong, where, what to do."""
 
+import os
+import traceback
+
+DEBUG = "CRBO_DEBUG"  # environment: set by --debug, for this process and those that it starts
+
+
+def explain(error: BaseException) -> str:
+    """An error as a sentence; with --debug the whole traceback. One that nobody foresaw is named as such."""
+    if os.environ.get(DEBUG):
+        return "".join(traceback.format_exception(error)).rstrip()
+    if isinstance(error, CrboError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'the system says'}: {error.strerror}"[:400]
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
+    told = " ".join(str(error).split())[:400]
+    return f"unexpected {type(error).__name__}{where}: {told or 'no text'} (--debug, or {DEBUG}=1, shows all of it)"
+
 
 class CrboError(Exception):
     """Base of all errors that this package raises on purpose."""
@@ -21,7 +40,15 @@ class MissingDependency(CrboError, ImportError):
 
 
 class PlantError(CrboError, RuntimeError):
-    """The plant could not do what was asked (connect, reset, step); it is in its safe state."""
+    """The plant could not do what was asked (connect, reset, step), by no fault of the policy."""
+
+
+class PlantFailed(PlantError):
+    """What moves, or the process that guards it, is broken: nothing more until a person has looked."""
+
+
+class PolicyFailed(PlantError):
+    """The plant refused what the policy asked for (beyond its limits, not finite); nothing of it was done."""
 
 
 class StoreError(CrboError, RuntimeError):

@@ -31,7 +31,7 @@ def take_lock(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            holder = os.pread(lock, 20, 0).decode().strip()
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
             if time.monotonic() > deadline or not worth_waiting(holder):
                 os.close(lock)
                 raise HeldError(holder) from None

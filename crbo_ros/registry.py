@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from crbo_ros.errors import InvalidInput, UnknownName
+from crbo_ros import checks
+from crbo_ros.errors import CrboError, InvalidInput, UnknownName
 
 if TYPE_CHECKING:
     from crbo_ros.core.problem import Problem
@@ -51,6 +54,7 @@ METHODS = {
     "sobol": "crbo_ros.methods.sobol:Sobol",
     "random_search": "crbo_ros.methods.random_search:RandomSearch",
 }
+RANGES = {"gamma": (0.0, 1.0), "width": (0.0, 1e6)}  # of options that tasks share
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
 BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}
 
@@ -74,15 +78,37 @@ def make_task(name: str, plant: str | None = None, **options: Any) -> Any:
     """A task by name, on the plant of that name (the task's first one by default)."""
     task = load("tasks", name)
     _check_options(name, task, options)
-    return task(plant, **options)
+    with _explained(f"task {name!r} cannot be made with these options"):
+        return task(plant, **options)
 
 
 def task_problem(name: str, plant: str | None = None, **options: Any) -> Problem:
     """A task's facts, without making a plant or connecting anything."""
     task = load("tasks", name)
     _check_options(name, task, options)
-    found: Problem = task.problem(plant, **options)
-    return found
+    with _explained(f"task {name!r} cannot be read with these options"):
+        found: Problem = task.problem(plant, **options)
+        return found
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """What a task, a plant or a method raises about its options, as a sentence."""
+    try:
+        yield
+    except CrboError:
+        raise
+    except (
+        TypeError,
+        ValueError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        ArithmeticError,
+        OSError,
+        MemoryError,
+    ) as error:
+        raise InvalidInput(f"{what} ({type(error).__name__}: {' '.join(str(error).split())[:300]})") from error
 
 
 def _check_options(name: str, task: Any, options: dict[str, Any]) -> None:
@@ -96,6 +122,27 @@ def _check_options(name: str, task: Any, options: dict[str, Any]) -> None:
         if option not in known:
             there = f"it has {', '.join(known)}" if known else "it has none"
             raise InvalidInput(f"task {name!r} has no option {option!r}{did_you_mean(option, known) or f'; {there}'}")
+    for parameter in taken:
+        if parameter.name in options:
+            _check_option(parameter, options[parameter.name])
+
+
+def _check_option(parameter: inspect.Parameter, value: Any) -> None:
+    """That an option is of the kind that the task declares, and its numbers are finite."""
+    kinds = [kind.strip().partition("[")[0] for kind in str(parameter.annotation).split(" | ")]
+    what = f"option {parameter.name}"
+    checks.finite(value if not isinstance(value, tuple) else list(value), what)
+    plain: dict[str, Any] = {"bool": bool, "int": int, "float": (int, float), "str": str, "dict": dict, "list": list}
+    if not all(kind in (*plain, "None", "Path") for kind in kinds) or (value is None and "None" in kinds):
+        return
+    wanted = [plain[kind] for kind in kinds if kind in plain]
+    fits = any(isinstance(value, kind) and ("bool" in kinds or not isinstance(value, bool)) for kind in wanted)
+    if not fits and not isinstance(value, os.PathLike):
+        raise InvalidInput(f"{what}: {value!r:.60} is not {' or '.join(k for k in kinds if k not in ('None', 'Path'))}")
+    if value == "":
+        raise InvalidInput(f"{what}: must not be empty")
+    if parameter.name in RANGES:
+        checks.number(value, what, *RANGES[parameter.name], above=True)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -106,4 +153,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def make_method(name: str, space: Any, theta_0: Any, *, seed: int = 0, **settings: Any) -> Any:
     """A method by name; settings are the method's own (gamma, sigma_0, ...)."""
-    return load("methods", name)(space, theta_0, seed=seed, **settings)
+    checks.finite(settings, "settings")
+    with _explained(f"parameter settings: method {name!r} cannot be made with them"):
+        return load("methods", name)(space, theta_0, seed=seed, **settings)

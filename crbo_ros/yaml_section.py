@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput, MissingDependency
 
 
@@ -60,7 +61,7 @@ class Section:
 
         try:
             return yaml.SafeLoader("").construct_object(self._fields[name][1], deep=True)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
             raise self.error(str(getattr(error, "problem", error)), name) from None
 
     def number(self, name: str, default: Any = Missing, *, positive: bool = False, minimum: float = -math.inf) -> float:
@@ -164,22 +165,60 @@ def _shown(node: Any) -> str:
     return repr(node.value) if isinstance(node.value, str) else f"a {node.id}"
 
 
-def read_yaml(path: str | Path) -> Section:
-    """The file's top level; InvalidInput for a file that is not there or not YAML."""
+def load_yaml(path: Path) -> Any:
+    """A whole YAML file as plain values, read as `read_yaml` does."""
+    node = compose(path)
+    _refuse_doubles(path, node)
+    import yaml
+
+    try:
+        return None if node is None else yaml.SafeLoader("").construct_document(node)
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"{path}: {' '.join(str(error).split())[:300]}") from None
+
+
+def compose(path: str | Path) -> Any:
+    """The tree of a YAML file of a sensible size and depth, without aliases (a few lines of them can stand for GBs)."""
     try:
         import yaml
     except ImportError:
         raise MissingDependency(f"{path}: PyYAML is needed to read it (pip install PyYAML)") from None
+    text = checks.read_text(Path(path))
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path}: cannot be read ({error})") from None
-    try:
+        if checks.depth(text) > checks.DEPTH_LIMIT:
+            raise InvalidInput(f"{path}: is nested more than {checks.DEPTH_LIMIT} deep")
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1
+                raise InvalidInput(f"{path}, line {line}: *{event.anchor}: aliases are not taken; write it out")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise InvalidInput(f"{path}{where}: not YAML ({getattr(error, 'problem', error)})") from None
+    except (RecursionError, ValueError) as error:
+        raise InvalidInput(f"{path}: not YAML that can be read ({error})") from None
+    return node
+
+
+def _refuse_doubles(path: str | Path, node: Any) -> None:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise InvalidInput(f"{path}, line {key.start_mark.line + 1}: {key.value}: appears twice")
+            seen.add(str(key.value))
+            _refuse_doubles(path, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_doubles(path, value)
+
+
+def read_yaml(path: str | Path) -> Section:
+    """The file's top level; InvalidInput for a file that is not there or not YAML."""
+    node = compose(path)
     if node is None:
         raise InvalidInput(f"{path}: is empty")
     return Section(str(path), node)

@@ -10,6 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crbo_ros"
 SHARED = {
+    "checks",
     "clock",
     "errors",
     "registry",
@@ -39,7 +40,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "training": {"core", "policies", "plants", "tasks"},
     "testing": {"core", "policies", "plants", "tasks", "methods", "protocol"},
     "bench": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view", "report",
-              "rqt", "client", "training"},
+              "rqt", "client", "training", "cli"},
     "commands": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view",
                  "report", "rqt", "training", "bench"},
     "cli": set(),

@@ -179,7 +179,8 @@ class WatchedGraph(Graph):
 class Operator:
     """A person who clears every runner that is held for one; counts how often, by the runner's reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: str) -> None:
+        self.key = key
         self.cleared: list[str] = []
         self.faults: list[str] = []
         self._statuses: dict[str, Any] = {}
@@ -210,13 +211,13 @@ class Operator:
                         self._clear(link, runner, status)
 
     def _clear(self, link: RosLink, runner: str, status: Any) -> None:
-        from std_srvs.srv import Trigger
+        from crbo_ros.ros.operator import command
 
         try:
-            answer = link.call("std_srvs/srv/Trigger", f"{runner}/clear", Trigger.Request(), 3.0, discovery=1.0)
+            answer = command(link, self.key, f"{runner}/operator", "clear", {}, 3.0, discovery=1.0)
         except PlantError:  # frozen or killed just now: it will say again what it wants
             return
-        if answer.success:
+        if answer.accepted:
             (self.faults if status.state == status.ERROR else self.cleared).append(f"{runner}: {status.message}")
 
 
@@ -248,7 +249,7 @@ def one_round(args: argparse.Namespace, folder: Path, runners: int, seed: int, s
     def size() -> int:
         return sum(path.stat().st_size for path in folder.glob("*.ledger"))
 
-    with WatchedGraph(specs, storm.clocks, said) as processes, Operator() as operator:
+    with WatchedGraph(specs, storm.clocks, said) as processes, Operator(processes.key) as operator:
         processes.wait_for(lambda: size() > 0, 60.0)
         while time.monotonic() - began < ROUND and not complete(folder, episodes):
             before = written

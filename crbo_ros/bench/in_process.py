@@ -6,22 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from crbo_ros.clock import boottime
 from crbo_ros.core.problem import Problem
+from crbo_ros.core.trial import Best
 from crbo_ros.errors import PlantError
 from crbo_ros.protocol.gate import SETTLED, Gate, Permit
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.ports import Progress, Ran, Receipt, Safe, Stage, State
-from crbo_ros.protocol.records import STOPPED, Episode, Offer
+from crbo_ros.protocol.records import STOPPED, ContractState, Episode, Offer
+from crbo_ros.protocol.replay import Make
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_method
 from crbo_ros.tasks.base import Task
+from crbo_ros.tasks.signals import watched_rollout
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class InProcessRun:
 
     data: list[tuple[int, tuple[float, ...], float]]
     seconds: float
+    best: Best | None  # the recommended policy
+    contract: ContractState
+    state: str  # of the optimizer at the end
 
 
 class DirectLink:
@@ -74,8 +81,13 @@ class DirectRig:
         self._offer, self._progress = offer, Progress(Stage.PREPARED)
 
     def begin(self, permit: Permit) -> None:
-        outcome = self.task.rollout(self._offer.theta, np.random.default_rng([self.seed, self._offer.id, 0x0E91]))
-        ran = Ran(outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration)
+        rng = np.random.default_rng([self.seed, self._offer.id, 0x0E91])
+        outcome = watched_rollout(self.task, self._offer.theta, rng)
+        ran = Ran(
+            outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration, violation=outcome.violation,
+            signal_names=tuple(outcome.signals), signal_values=tuple(outcome.signals.values()),
+            signal_limits=tuple(outcome.limits.values()),
+        )  # fmt: skip
         self._progress = Progress(Stage.ENDED, ran)
 
     def look(self) -> Progress:
@@ -100,16 +112,31 @@ def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float
     return [e.stamp for e in episodes], [(e.proposal_id, tuple(e.theta.tolist()), e.value) for e in episodes]
 
 
-def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method: str = "crbo") -> InProcessRun:
-    """Propose, check, run, report: every write to disk that the nodes make is made here too."""
-    settings = {"gamma": task.gamma} if method == "crbo" else {}
+def run_in_process(
+    task: Task,
+    folder: Path,
+    *,
+    episodes: int,
+    seed: int,
+    method: str = "crbo",
+    settings: dict[str, Any] | None = None,
+    terms: dict[str, Any] | None = None,
+    make: Make | None = None,
+) -> InProcessRun:
+    """Propose, check, run, report: every write to disk that the nodes make is made here too.
+
+    `settings` are the method's (default: the task's gamma), `terms` the monitor's contract (default: none), `make` the
+    method itself where it is no registered one.
+    """
+    settings = settings or ({"gamma": task.gamma} if method == "crbo" else {})
     problem = Problem(task.name, task.plant_name, task.space, task.theta_0)
     server = OptimizerServer.open(
         folder / "experiment.sqlite", problem=problem, name=folder.name, method=method,
-        make=lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s), seed=seed, settings=settings,
+        make=make or (lambda s: make_method(method, task.space, task.theta_0, seed=seed, **s)), seed=seed,
+        settings=settings,
         budget=episodes,
     )  # fmt: skip
-    monitor = SafetyMonitor(problem, folder / "monitor.sqlite")
+    monitor = SafetyMonitor(problem, folder / "monitor.sqlite", **(terms or {}))
     spool, gate = Spool(folder / "runner.sqlite"), Gate(0.5)
     link = DirectLink(server, monitor)
     loop = EpisodeLoop("runner", spool, link, DirectRig(task, seed), gate, exit_when_done=True)
@@ -125,6 +152,7 @@ def run_in_process(task: Task, folder: Path, *, episodes: int, seed: int, method
             while link.events:
                 link.events.pop(0)(loop, boottime())
     seconds = time.perf_counter() - start
+    best, contract, state = server.best(), monitor.summary(), server.state
     for closable in (server, monitor, spool):
         closable.close()
-    return InProcessRun(read_data_file(folder / "experiment.sqlite")[1], seconds)
+    return InProcessRun(read_data_file(folder / "experiment.sqlite")[1], seconds, best, contract, state)

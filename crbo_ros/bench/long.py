@@ -66,7 +66,8 @@ def fill(path: Path, n: int, dim: int, seed: int) -> None:
             store.database.insert(
                 "proposals", id=i, runner="r", request_id=new_uid(), theta=to_blob(p.theta), kind=p.kind,
                 reason="", mean=p.mean, sigma=p.sigma, worst_case=p.worst_case, worst_case_paper=p.worst_case_paper,
-                gamma=null(p.gamma), created=0.0, report=report, end="completed", ended=0.0,
+                gamma=null(p.gamma), created=0.0, report=report, events=i, end="completed",
+                ended=0.0,
             )  # fmt: skip
             value = bowl(theta) + 0.05 * float(rng.standard_normal())
             store._insert(Episode(f"e{i}", server.uid, i, "r", theta, "completed", value))

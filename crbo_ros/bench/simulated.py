@@ -231,7 +231,7 @@ class SimulatedDisk:
     def __init__(self, runner: Runner) -> None:
         self.runner, self.world, self.full_until = runner, runner.world, 0.0
         self.tries: list[str] = []  # requests of what was begun since a person last looked
-        self.request, self._count = "", 0
+        self.request, self._count, self.latched = "", 0, ""
         self.executions: dict[str, Execution] = {}
         self.results: dict[str, Episode] = {}
         self.settled: set[str] = set()
@@ -259,13 +259,25 @@ class SimulatedDisk:
         self.tries = [*self.tries, request_id]
         if self.tries.count(request_id) > 1 + LIMITS.repeats:
             raise Broken(f"2: proposal {offer.id} begins once more, and nobody has looked")
+        if self.breaks(request_id) >= LIMITS.breaks:
+            raise Broken(f"3: proposal {offer.id} begins again after the plant failed under it three times")
         if not self.world.calm and self.world.rng.random() < 0.05:  # a slow disk
             self.runner.lag_until = self.world.now + self.world.rng.uniform(0.0, 2.0)
 
-    def interrupt(self, episode_uid: str, reason: str) -> None:
+    def interrupt(self, episode_uid: str, reason: str, broken: bool = False) -> None:
         self._write()
         if self.executions[episode_uid].end == "begun":
-            self.executions[episode_uid].end = "interrupted"
+            self.executions[episode_uid].end = "broken" if broken else "interrupted"
+
+    def breaks(self, request_id: str) -> int:
+        return sum(e.request_id == request_id and e.end == "broken" for e in self.executions.values())
+
+    def latch(self, fault: str) -> None:
+        self._write()
+        self.latched = fault
+
+    def fault(self) -> str:
+        return self.latched
 
     def recover(self) -> int:
         begun = [execution for execution in self.executions.values() if execution.end == "begun"]
@@ -456,7 +468,7 @@ class Runner(SimulatedProcess):
         broken, unsafe = self.rig.broken, self.rig.unsafe
         super().start()
         self._make()
-        self.rig.broken, self.rig.unsafe = broken, unsafe
+        self.rig.broken, self.rig.unsafe, self.rig.fault = broken, unsafe, self.memory.latched
 
     def clock(self) -> float:
         return self.world.now + self.offset

@@ -125,6 +125,7 @@ def one(examples: Path, seed: int, episodes: int) -> dict[str, Any]:
     try:
         with tempfile.TemporaryDirectory(prefix="crbo-") as folder:
             words = ["run", "tuning", "--config", str(examples / "pid.yaml"), "--episodes", str(episodes)]
+            words += ["--yes-move", "--j-min-drop", "inf"]
             words += ["--seed", str(seed), "--experiments-dir", folder, "--no-report"]
             done = subprocess.run(
                 [sys.executable, "-m", "crbo_ros.cli", *words], capture_output=True, text=True, check=False

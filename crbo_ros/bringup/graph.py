@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
 from crbo_ros.registry import load
-from crbo_ros.ros.parameters import as_parameters, flatten, nested
+from crbo_ros.ros import parameter_files
+from crbo_ros.ros.parameters import NODES, as_parameters, flatten, nested
 
 OPTIMIZER, MONITOR, RUNNER = "optimizer", "safety_monitor", "episode_runner"
 ALL = (OPTIMIZER, MONITOR, RUNNER)
@@ -36,12 +38,19 @@ class Argument:
 ARGUMENTS = (
     Argument("plant", "the task's plant (furuta: stand_in, nominal, gym_brt_sim, qube_hardware, qube_pal)", ALL),
     Argument("method", "crbo, cma_es, turbo, ...", (OPTIMIZER,)),
-    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER,), int),
+    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER, MONITOR), int),
     Argument("seed", "seed of method and rollouts", (OPTIMIZER, RUNNER), int),
     Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
-    Argument("j_min", "no rollout whose worst case is below this return", (OPTIMIZER, MONITOR), float),
-    Argument("j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|", (MONITOR,), float),
-    Argument("lipschitz", "known Lipschitz constant (return per unit-box distance)", (MONITOR,), float),
+    Argument("j_min", "threshold of the return that the contract is about", (OPTIMIZER, MONITOR), float),
+    Argument(
+        "j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|; inf: none", (OPTIMIZER, MONITOR), float
+    ),
+    Argument("risk", "share of the rollouts that may fall below it", (OPTIMIZER, MONITOR), float),
+    Argument("start_rollouts", "rollouts of theta_0 that J0 is the mean of", (OPTIMIZER, MONITOR), int),
+    Argument("yes_move", "hardware may move at once, without a first consent (true, false)", (RUNNER,), bool),
+    Argument(
+        "lipschitz", "floor for the Lipschitz constant (return per unit-box distance)", (OPTIMIZER, MONITOR), float
+    ),
     Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
     Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),
     Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,), dict),
@@ -61,6 +70,7 @@ TASK_OPTIONS = (
 RUNNERS = Argument("runners", "number of episode runners (default: 1; task custom: 0, bring your own)", type=int)
 NAMESPACE = Argument("namespace", "ROS namespace of all nodes")
 CONFIG = Argument("params_file", "parameter file (default: the package's config/TASK.yaml)")
+LEVELS = ("debug", "info", "warn", "error", "fatal")
 LOG_LEVEL = Argument("log_level", "debug, info, warn, error", default="info")
 
 
@@ -75,9 +85,7 @@ class NodeSpec:
 
     def configured(self) -> dict[str, Any]:
         """The parameters that the node will have: those of the file for all nodes and for this one, then its own."""
-        import yaml
-
-        file = yaml.safe_load(self.params_file.read_text()) or {}
+        file = parameter_files.read(self.params_file)
         values: dict[str, Any] = {}
         for key in ("/**", f"/**/{self.name}", f"/{self.name}"):
             values |= flatten((file.get(key) or {}).get("ros__parameters") or {})
@@ -89,13 +97,22 @@ def parse(argument: Argument, text: str) -> Any:
     try:
         if argument.type is bool:
             return {"true": True, "false": False}[text.lower()]
-        value = json.loads(text) if argument.type is dict else argument.type(text)
+        value = checks.parse_json(text, argument.name) if argument.type is dict else argument.type(text[:4096])
         if not isinstance(value, argument.type):
             raise ValueError
-    except (ValueError, KeyError):
+    except (ValueError, KeyError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         wanted = {bool: "true or false", int: "a whole number", float: "a number", dict: "a JSON object"}
         raise InvalidInput(f"{argument.name}: {text!r} is not {wanted.get(argument.type, 'text')}") from None
-    return as_parameters(value, argument.name) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        checks.finite(value, argument.name)
+        return as_parameters(value, argument.name)
+    for node in argument.nodes:  # whatever else its parameter says
+        for parameter in NODES[node]:
+            if parameter.name == argument.name and (wrong := parameter.complaint(value)):
+                raise InvalidInput(wrong)
+    return value
 
 
 def config_file(task: str) -> Path:
@@ -137,13 +154,37 @@ def graph(task: str, arguments: dict[str, str]) -> list[NodeSpec]:
             for node in argument.nodes if value != {} else ():
                 values[node][argument.name] = value
     own = NodeSpec(OPTIMIZER, OPTIMIZER, file, values[OPTIMIZER]).configured()
+    checks.namespace(arguments.get(NAMESPACE.name, ""))
+    checks.choice(arguments.get(LOG_LEVEL.name) or LOG_LEVEL.default, LEVELS, "log_level")
     plant = own.get("plant") or load("tasks", task).plants[0]
     name = own.get("experiment") or f"{task}-{plant}-{own.get('method', 'crbo')}-s{own.get('seed', 1)}"
     for node in ALL:
-        values[node]["experiment"] = name
+        values[node]["experiment"] = checks.name(name, "experiment")
     runners = parse(RUNNERS, arguments.get(RUNNERS.name) or ("0" if task == "custom" else "1"))
     if not 0 <= runners <= 64:
         raise InvalidInput(f"runners: {runners} is not from 0 to 64")
     ours = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
     nodes = [(OPTIMIZER, OPTIMIZER), (MONITOR, MONITOR), *((RUNNER, name) for name in ours)]
-    return [NodeSpec(executable, name, file, values[executable]) for executable, name in nodes]
+    specs = [NodeSpec(executable, name, file, values[executable]) for executable, name in nodes]
+    for spec in specs:
+        check(spec)
+    load("methods", str(own.get("method", "crbo")))  # or UnknownName
+    return specs
+
+
+def check(spec: NodeSpec, namespace: str = "") -> None:
+    """InvalidInput for a parameter that the node does not have or would refuse; with a namespace, for a section too."""
+    table, found = NODES[spec.executable], parameter_files.sections(spec.params_file)
+    configured = spec.configured()
+    names = [name for name in flatten(configured) if not isinstance(configured.get(name), dict)]
+    full_name = f"/{namespace.strip('/') or 'namespace'}/{spec.name}"
+    if wrong := parameter_files.unknown(full_name, table, names, found):
+        raise InvalidInput(f"{spec.params_file.name}: {wrong}")
+    if namespace and (wrong := parameter_files.for_nobody(full_name, found)):
+        raise InvalidInput(wrong)
+    for parameter in table:
+        value = configured.get(parameter.name, parameter.default)
+        if parameter.default == {}:
+            checks.finite(value, parameter.name)
+        elif wrong := parameter.complaint(value):
+            raise InvalidInput(f"{spec.params_file.name}: {wrong}")

@@ -22,7 +22,7 @@ from crbo_ros.bringup.graph import (
     NodeSpec,
     graph,
 )
-from crbo_ros.bringup.processes import Restarts, environment, new_key
+from crbo_ros.bringup.processes import Restarts, environment, new_key, share_key
 from crbo_ros.nodes import ENDED
 from crbo_ros.registry import TASKS
 
@@ -44,7 +44,9 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
         values = {a.name: LaunchConfiguration(a.name).perform(context) for a in arguments}
         name = values.pop("env") if values["env"] in TASKS else task
         nodes = Nodes(values[NAMESPACE.name], values[LOG_LEVEL.name])
-        return [action for spec in graph(name, values) for action in nodes.start(spec)]
+        specs = graph(name, values)
+        nodes.share_key(specs[0])
+        return [action for spec in specs for action in nodes.start(spec)]
 
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
 
@@ -56,6 +58,9 @@ class Nodes:
         self._namespace, self._log_level = namespace, log_level
         self._key, self._restarts = new_key(), Restarts()
         self._running: set[str] = set()  # runners
+
+    def share_key(self, spec: NodeSpec) -> None:
+        share_key(spec, self._key)
 
     def start(self, spec: NodeSpec) -> list[Any]:
         """The node, and what to do at its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -17,17 +18,31 @@ from types import TracebackType
 from typing import Any
 
 from crbo_ros.bringup.graph import OPTIMIZER, RUNNER, NodeSpec
+from crbo_ros.errors import StoreError
 from crbo_ros.nodes import KEY, PARENT, died
+from crbo_ros.protocol.database import private_folder
+from crbo_ros.protocol.proofs import keep_key
+from crbo_ros.ros.parameters import COMMON
 
 Say = Callable[[str], None]
 
 PATIENCE = 10.0  # s from the signal to SIGKILL: for all runners together, then for all others together
+EXPERIMENTS = next(parameter.default for parameter in COMMON if parameter.name == "experiments_dir")
 RESTARTS = 5  # of an optimizer or a monitor that died, in one run
 
 
 def new_key() -> str:
     """What monitor and runners of one graph share; one from outside for a graph on several machines."""
     return os.environ.get(KEY) or secrets.token_hex(16)
+
+
+def share_key(spec: NodeSpec, key: str) -> None:
+    """Put the key where the operator's tools find it: into the experiment's folder, for its user alone."""
+    own = spec.configured()
+    folder = Path(str(own.get("experiments_dir") or EXPERIMENTS)).expanduser() / str(own["experiment"])
+    with contextlib.suppress(OSError, StoreError):  # a folder that cannot be written is told by the nodes
+        private_folder(folder)
+        keep_key(folder, key)
 
 
 def environment(spec: NodeSpec, key: str) -> dict[str, str]:
@@ -146,6 +161,7 @@ class Graph:
     def __enter__(self) -> Graph:
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
         self._folder = tempfile.TemporaryDirectory(prefix="crbo-")
+        share_key(self.specs[0], self.key)
         try:
             for spec in self.specs:
                 self.start(spec.name)

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,13 +42,20 @@ OPTIONAL = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-round-trip", action="store_true", help="do not start a node")
+    parser.add_argument("--plant", default="", help="try the ways to the safe state on this real plant, with you there")
+    parser.add_argument("--config", default="", help="YAML file (plants of the tasks tuning and arm)")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.plant:
+        from crbo_ros.commands.doctor_plant import try_plant
+
+        return try_plant(args.plant, {"config": args.config} if args.config else {})
     print(f"crbo_ros     {__version__}")
     print(f"Python       {platform.python_version()} ({sys.executable})")
     for name in ("numpy", "scipy"):
         print(f"{name:12} {importlib.import_module(name).__version__}")
+    print(f"real time    {real_time_text()}")
     problems = [] if args.no_round_trip else check_ros()
     print("\noptional parts")
     for module, use, how in OPTIONAL:
@@ -60,6 +68,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nproblem: {problem}", file=sys.stderr)
     print("\nall well" if not problems else "\nnot well")
     return 1 if problems else 0
+
+
+def real_time_text() -> str:
+    """What a plant host may have on this machine: tried in a process of its own."""
+    code = "from crbo_ros.plants.realtime import real_time; print('; '.join(real_time()))"
+    tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return tried.stdout.strip() or "memory can be locked, priority raised (for hardware)"
 
 
 def _version(module: str) -> str:

@@ -2,8 +2,10 @@
 
 ./crbo inspect furuta                      # summary and the last episodes
 ./crbo inspect furuta --last 0             # all episodes
+./crbo inspect furuta --contract           # the contract, recomputed from the records
 ./crbo inspect furuta --json               # for programs: everything, one JSON object
 ./crbo inspect furuta --best best.json     # write the recommended policy, for ./crbo rollout --theta
+./crbo inspect furuta --verify             # are all its files as they were written? exit code 1 if not
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crbo_ros.view.contract import contract_words
 from crbo_ros.view.numbers import number, percent
 
 if TYPE_CHECKING:
@@ -26,15 +29,27 @@ METRICS = ("gamma_effective", "r0", "lengthscale", "signal_variance", "noise_var
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", help="a folder with experiment.sqlite, that file, or a name below ./experiments")
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
+    parser.add_argument("--contract", action="store_true", help="the contract alone; exit code 1 if it was broken")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--best", type=Path, metavar="FILE", help="write the recommended policy as JSON")
+    parser.add_argument(
+        "--verify", action="store_true", help="say which files are whole, and what is damaged in others"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    from crbo_ros.checks import writable
     from crbo_ros.errors import InvalidInput
-    from crbo_ros.view.record import find_store, read_run
+    from crbo_ros.protocol.best_file import write
+    from crbo_ros.view.record import find_folder, find_store, read_run
 
+    if args.verify:
+        return verify(find_folder(args.experiment))
     run = read_run(find_store(args.experiment))
+    if args.contract:
+        words = contract_words(run.contract)
+        print("\n".join(f"{what:12}{text}" for what, text in words))
+        return int(any(text.startswith("BROKEN") for _, text in words))
     if args.json:
         print(json.dumps(as_json(run)))
     else:
@@ -42,10 +57,26 @@ def run(args: argparse.Namespace) -> int:
     if args.best:
         if run.best is None:
             raise InvalidInput(f"--best: {run.name} has no return yet, so nothing is recommended")
-        args.best.write_text(json.dumps({"proposal": run.best.id, "theta": run.best.theta.tolist()}))
+        facts = run.experiment or {}
+        fields = {"experiment": run.name, "task": facts.get("task", ""), "id": run.best.id, "proposal": run.best.id}
+        write(writable(args.best, "--best"), {**fields, "theta": run.best.theta.tolist()})
         if not args.json:
             print(f"best policy: {args.best}")
     return 0
+
+
+def verify(folder: Path) -> int:
+    """Every store's rows against their checksums, and the stores against each other."""
+    from crbo_ros.protocol.best_file import complaint
+    from crbo_ros.protocol.repair import verify
+
+    found = verify(folder)
+    print("\n".join(map(str, found)))
+    best = folder / "best.json"
+    wrong = complaint(best) if best.exists() else ""
+    if best.exists():
+        print(f"best.json: {f'DAMAGED ({wrong})' if wrong else 'whole'}")
+    return 1 if wrong or any(finding.wrong for finding in found) else 0
 
 
 def summary(run: RunView) -> list[str]:
@@ -71,6 +102,12 @@ def summary(run: RunView) -> list[str]:
         sure = f" (95 %: {low} to {high}), better than theta_0: {percent(run.best.p_better)}"
         known = expected + (sure if math.isfinite(run.best.p_better) else "")
         lines.append(f"  recommended proposal {run.best.id} by {run.best_source}{known}")
+    if run.contract is not None and run.contract.contract.active:
+        account = run.contract.contract.account
+        lines.append(
+            f"  contract    {account.violations} violations in {account.n} rollouts, {account.novel_violations} by new "
+            f"policies of {account.limit} allowed; the account holds {number(account.balance)}"
+        )
     if len(coverage):
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:

@@ -10,29 +10,39 @@ With a theta the plot shows theta_0's episode from the same seed as well, except
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
+from crbo_ros.protocol import best_file
 from crbo_ros.registry import make_task, task_problem
 
+PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
 
-def read_theta(path: Path) -> NDArray[np.float64]:
-    """A parameter vector from .npy or .json; InvalidInput names the file."""
+
+def read_theta(path: Path, task: str = "") -> NDArray[np.float64]:
+    """A parameter vector from .npy or .json; InvalidInput names the file. `task`: whose it must be, if it says."""
+    if path.suffix == ".json":
+        content = checks.read_json(path)
+        if isinstance(content, dict):
+            content = best_file.read(path)
+            if "theta" not in content:
+                raise InvalidInput(f'{path}: the object has no entry "theta"')
+            if task and content.get("task", task) != task:
+                raise InvalidInput(f"{path}: is a policy of task {content['task']!r}, not of {task!r}")
+            content = content["theta"]
+    else:
+        content = checks.load_arrays(path).get("")
     try:
-        if path.suffix == ".json":
-            content = json.loads(path.read_text())
-            if isinstance(content, dict):
-                content = content["theta"]
-            return np.array(content, dtype=np.float64)
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-    except KeyError:
-        raise InvalidInput(f'{path}: the object has no entry "theta"') from None
-    except (OSError, TypeError, ValueError) as error:
+        theta = np.array(content, dtype=np.float64)
+        if theta.ndim != 1 or not np.all(np.isfinite(theta)):
+            raise ValueError("theta must be a list of finite numbers")
+        return theta
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"{path} holds no policy: {error}") from None
 
 
@@ -43,10 +53,13 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals:
             raise InvalidInput(f"--option {pair!r}: expected NAME=VALUE")
+        if key in options:
+            raise InvalidInput(f"--option {key}: is given twice")
         try:
-            options[key] = json.loads(text)
-        except ValueError:
+            options[key] = checks.parse_json(text, f"--option {key}")
+        except InvalidInput:
             options[key] = text
+        checks.finite({key: options[key]}, "--option")
     return options
 
 
@@ -61,7 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    theta = read_theta(args.theta) if args.theta else None
+    checks.number(args.seed, "--seed", 0, 2**31 - 1)
+    for option in ("plot", "video"):
+        if getattr(args, option):
+            path = checks.writable(getattr(args, option), f"--{option}")
+            checks.choice(path.suffix.lower(), PICTURES if option == "plot" else (".gif",), f"--{option}: {path.name}")
+    theta = read_theta(args.theta, args.task) if args.theta else None
     options = parse_options(args.option)
     problem = task_problem(args.task, args.plant, **options)
     task = make_task(args.task, args.plant, **options)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -31,15 +30,18 @@ from crbo_ros.bringup.graph import (
     RUNNERS,
     TASK_OPTIONS,
     NodeSpec,
+    check,
     graph,
     with_task_options,
 )
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import CrboError, InvalidInput
 from crbo_ros.nodes import STUCK
+from crbo_ros.protocol import best_file
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_task, task_problem
+from crbo_ros.ros.parameters import threshold_drop
 from crbo_ros.signals import Signals
 
 OPTIONS = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, CONFIG, LOG_LEVEL)
@@ -50,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
     for argument in OPTIONS:
         option = "--" + argument.name.replace("_", "-")
-        parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description)
+        alone: Any = {"nargs": "?", "const": "true"} if argument.type is bool else {}  # --yes-move is --yes-move true
+        parser.add_argument(option, dest=argument.name, default=argument.default, help=argument.description, **alone)
     parser.add_argument("--evaluate", type=int, default=10, help="rollouts of the best policy at the end (simulations)")
     parser.add_argument("--no-report", action="store_true", help="do not draw report.html and report.png")
 
@@ -62,8 +65,14 @@ def run(args: argparse.Namespace) -> int:
     own = specs[0].configured()
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
     problem = task_problem(args.task, own.get("plant") or None, **own.get("task_options", {}))
+    if problem.hardware:
+        _consent(problem, {spec.executable: spec.configured() for spec in specs})
     experiment = own["experiment"]
     namespace = arguments["namespace"] or "".join(c if c.isalnum() else "_" for c in experiment)
+    for spec in specs:
+        check(spec, namespace)
+    if not Path(arguments["experiments_dir"]).is_dir() and Path(arguments["experiments_dir"]).exists():
+        raise InvalidInput(f"experiments_dir: {arguments['experiments_dir']} is a file, not a folder")
     folder = Path(arguments["experiments_dir"]) / experiment
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
         os.close(claim(folder / "experiment.sqlite"))
@@ -72,6 +81,20 @@ def run(args: argparse.Namespace) -> int:
             spec.parameters["exit_when_done"] = True
     code = _run_graph(specs, namespace, arguments["log_level"], folder)
     return code or _conclude(args, own, problem, folder)
+
+
+def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
+    """Before anything is started: what will move, and within which limits. InvalidInput where a limit is missing."""
+    monitor = configured.get("safety_monitor", {})
+    j_min = float(monitor.get("j_min", -math.inf))
+    drop = threshold_drop(float(monitor.get("j_min_drop", -1.0)), j_min, problem.j_min_drop, True)
+    limits = [f"j_min {j_min:g}"] * (j_min > -math.inf) + [f"{100 * drop:g} % of |J0| below J0"] * (drop < math.inf)
+    print(f"hardware   task {problem.task}, plant {problem.plant}: THIS MOVES SOMETHING REAL. A hand at the switch.")
+    print(f"threshold  {' or '.join(limits) or 'none, as you said'}; options {dict(problem.options)}")
+    if not configured.get("episode_runner", {}).get("yes_move"):
+        print(
+            "consent    waits for yours: Clear in ./crbo gui, or the runner's clear service; or begin with --yes-move"
+        )
 
 
 def _run_graph(specs: list[NodeSpec], namespace: str, log_level: str, folder: Path) -> int:
@@ -118,7 +141,7 @@ def _conclude(args: argparse.Namespace, own: dict[str, Any], problem: Problem, f
     if not episodes:
         raise InvalidInput(f"{folder}: no episode was completed")
     values = np.array([episode.value for episode in episodes])
-    best = json.loads((folder / "best.json").read_text())
+    best = best_file.read(folder / "best.json")
     print(f"\nepisodes   {len(values)}, average return {values.mean():.4f}, start {values[0]:.4f}")
     print(f"best       proposal {best['id']}, expected {best['mean']:.4f}, seen {best['observed']:.4f}")
     options = own.get("task_options", {})

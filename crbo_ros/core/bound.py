@@ -11,8 +11,9 @@ one direction, which bounds the posterior's; z = 2. The observed slope |y_i - y_
 |x_i - x_j| is a lower bound on any valid L. With few returns the model's scale is itself a guess: sigma_f is then not
 taken below `scale`, the user's typical spread of returns (default: |y_0|), times 1/n. A user's own L replaces it all.
 
-`LipschitzBound` is that computation. The optimizer hands it its own data and process, the safety monitor (`WorstCase`)
-others: equal data and an equal process give the same bound.
+`LipschitzBound` is that computation. It is sound and loose, for information where there is no threshold to keep. Where
+there is one (core.contract), optimizer and monitor use cones max_i [mu_i - L |x - x_i|] whose L is `Calibrated` by what
+comes, each with the `Beliefs` of its own model.
 """
 
 from __future__ import annotations
@@ -21,11 +22,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Standardizer, Surrogate, fit_returns
-from crbo_ros.core.hyperparameters import default_hyperparameters
-from crbo_ros.core.kernels import Array, Kernel, kernel, squared_distances
+from crbo_ros.core.gaussian_process import Standardizer, Surrogate, fit_returns
+from crbo_ros.core.kernels import Array, Kernel, squared_distances
 
 Z = 2.0
 NOISE = 2.0 * math.sqrt(2.0)  # two standard deviations of the difference of two noisy returns
@@ -137,36 +136,82 @@ class Coverage:
         return self.held / self.count if self.count else math.nan
 
 
-class WorstCase:
-    """The bound on its own, for a safety monitor with its own data: add what was seen, ask about what is proposed.
+@dataclass(frozen=True)
+class Beliefs:
+    """What somebody's model says of the policies that have returns: mu and sigma (n,) at X (n, d), and the noise."""
 
-    Settings: `lipschitz` (the user's L, in return per unit of the unit box), `scale` (typical spread of returns),
-    `kernel`. Its process is fitted as the optimizer's default preset fits its own. Usable from the first return on;
-    before that there is no bound (-inf).
+    X: Array
+    mean: Array
+    sigma: Array
+    noise: float  # sigma_eps
+
+    @staticmethod
+    def of(surrogate: Surrogate, outputs: Standardizer, X: Array) -> Beliefs:
+        """By a surrogate that was conditioned on the returns of X, standardised by `outputs`."""
+        mean, variance = surrogate.posterior(X)
+        noise = outputs.scale * math.sqrt(surrogate.noise_variance)
+        return Beliefs(X, outputs.centre + outputs.scale * mean, outputs.scale * np.sqrt(variance), noise)
+
+
+def believe(surrogate: Surrogate, X: Array, y: Array) -> Beliefs:
+    """Fit a process of one's own to returns y (n,) of X (n, d), as the optimizer's default preset fits its own."""
+    if not len(y):
+        return Beliefs(X, y, y, 0.0)
+    outputs = Standardizer.of(y, "max", floor=least_scale(y, None))
+    fit_returns(surrogate, X, outputs.to(y))
+    return Beliefs.of(surrogate, outputs, X)
+
+
+RATE = 0.6  # step of the logarithm of a calibrated L
+SIGNAL_RATE = 0.05  # share of a safety signal's worst cases that may be exceeded
+RANGE = 50.0  # a calibrated L stays within this factor of where it began
+
+
+def cones(points: Array, X: Array, mean: Array, lipschitz: float) -> tuple[Array, Array, Array]:
+    """max_i [mu_i - L |x - x_i|] at points (m, d): values, the rows i that give them, and the distances, (m,) each."""
+    distances = np.sqrt(squared_distances(points, X))
+    values = mean[None, :] - lipschitz * distances
+    rows, all = np.argmax(values, axis=1), np.arange(len(points))
+    return values[all, rows], rows, distances[all, rows]
+
+
+def signal_bound(x: Array, X: Array, values: Array, limit: float) -> float:
+    """The worst case of a safety signal at x (d,): min_i [s_i + L |x - x_i|], L calibrated by values (n,) of X."""
+    calibrated = Calibrated(SIGNAL_RATE)
+    for i in range(1, len(values)):
+        distances = np.sqrt(squared_distances(X[i : i + 1], X[:i])[0])
+        if distances.min() > 0.0:
+            calibrated.begin(max(limit - values[0], 1e-3 * limit) / distances[0])
+            calibrated.learn(bool(values[i] > np.min(values[:i] + calibrated.value * distances)))
+    distances = np.sqrt(squared_distances(x[None], X)[0])
+    first = max(limit - values[0], 1e-3 * limit) / max(distances[0], 1e-12)
+    return float(np.min(values + calibrated.or_first(first) * distances))
+
+
+class Calibrated:
+    """A Lipschitz constant that what comes calibrates (adaptive conformal inference on its logarithm).
+
+    L <- L exp(0.6 (1[miss] - rate)), within a factor of 50 of where it began: in the long run a share `rate` of the
+    bounds that rest on it is missed. The user's own L, if there is one, is its floor.
     """
 
-    def __init__(
-        self, dim: int, *, lipschitz: float | None = None, scale: float | None = None, kernel_name: str = "matern52"
-    ) -> None:
-        self.kernel, self.lipschitz, self.scale = kernel(kernel_name), lipschitz, scale
-        self.X, self.y = np.zeros((0, dim)), np.zeros(0)
-        self.surrogate = GaussianProcess(self.kernel, dim, default_hyperparameters(dim), tolerance=COARSE)
-        self._fitted: LipschitzBound | None = None
+    def __init__(self, rate: float, floor: float | None = None) -> None:
+        self.rate, self.floor = rate, floor
+        self._first, self._log = math.nan, 0.0
 
-    def add(self, x: ArrayLike, y: float) -> None:
-        """A policy x (d,) in the unit box and its return."""
-        self.X = np.vstack([self.X, np.asarray(x, dtype=np.float64)])
-        self.y = np.append(self.y, float(y))
-        self._fitted = None
+    def begin(self, first: float) -> None:
+        """Where it begins, unless it has begun."""
+        if math.isnan(self._first):
+            self._first = first
 
-    def bound(self, x: ArrayLike) -> Bound:
-        """The worst case at x (d,) in the unit box; refits when data came since the last call."""
-        if not len(self.y):
-            return Bound(-math.inf, -1, math.inf, math.nan, "no data")
-        if self._fitted is None:
-            outputs = Standardizer.of(self.y, "max", floor=least_scale(self.y, self.scale))
-            fit_returns(self.surrogate, self.X, outputs.to(self.y))
-            self._fitted = LipschitzBound(
-                self.surrogate, outputs, self.X, self.y, self.kernel, lipschitz=self.lipschitz, scale=self.scale
-            )
-        return self._fitted.at(np.asarray(x, dtype=np.float64))
+    def learn(self, missed: bool) -> None:
+        limit = math.log(RANGE)
+        self._log = min(limit, max(-limit, self._log + RATE * (missed - self.rate)))
+
+    def or_first(self, first: float) -> float:
+        """L, or what `first` makes of it before it has begun."""
+        return max((first if math.isnan(self._first) else self._first) * math.exp(self._log), self.floor or 0.0)
+
+    @property
+    def value(self) -> float:
+        return self.or_first(math.nan)

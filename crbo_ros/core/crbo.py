@@ -18,13 +18,15 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core import snapshot
-from crbo_ros.core.bound import Coverage, LipschitzBound, least_scale
+from crbo_ros.core.bound import Beliefs, Coverage, LipschitzBound, least_scale
+from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
 from crbo_ros.core.feasibility import allowed_by
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Surrogate, fit_returns
 from crbo_ros.core.gp_method import GPMethod
@@ -33,7 +35,7 @@ from crbo_ros.core.initial_design import directions, on_sphere, size
 from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import Search, propose, sideways
-from crbo_ros.core.settings import RECIPES, Recipe, check_gamma, check_number, make_settings
+from crbo_ros.core.settings import RECIPES, TERMS, Recipe, check_gamma, make_settings, make_terms
 from crbo_ros.core.space import Space
 from crbo_ros.core.stall import Stall, stall
 from crbo_ros.core.trial import Proposal, TrialStatus
@@ -42,7 +44,7 @@ from crbo_ros.errors import Exhausted, InvalidInput
 FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
 SIDEWAYS_SHARE = 0.5  # they do so while there are fewer than this times d data points
 FAILURES_KEPT = 30  # the newest failed policies say where not to go
-TIGHTEN = 0.7  # gamma, times this, after a veto or a failure, or where the worst case is below J_min
+TIGHTEN = 0.7  # gamma, times this, after a veto or a failure
 RECOVER = 1.5  # and back by this factor with each completed episode
 SMALLEST = 0.05  # the effective gamma never falls below this share of gamma
 WINDOW = 200  # the model is made of that many returns at most: those around the incumbent,
@@ -69,17 +71,18 @@ class CRBO(GPMethod):
         # a prior mean as high as the best return would be kind to whatever was tried once
         self.best_centering = "mean" if self.recipe.fit_around_mean else "max"
         super().__init__(space, theta_0, seed=seed)
-        first = self.settings.n_init or size(space.dim, FIRST if self.recipe.sideways else None)
-        self.n_init = first + self.recipe.repeat_start
-        self.gamma, self.j_min = self.settings.gamma, self.settings.j_min
+        self.n_init = self.settings.n_init or size(space.dim, FIRST if self.recipe.sideways else None)
+        self.gamma, self.terms = self.settings.gamma, make_terms(options)
         self.caution = 1.0  # effective gamma = gamma * caution; falls with vetoes, recovers with episodes
         self.vetoes = 0  # consecutive vetoes and failures
         self.veto_distance = math.inf  # proposals stay closer to the data than the last vetoed one did
         self.score, self.score_paper = Coverage(), Coverage()
         self.incumbent: int | None = None  # the best trial by posterior mean when last fitted, once there is a window
         self._rows: tuple[Any, NDArray[np.intp]] = (None, np.arange(0))  # the window, and of what it was computed
+        self._contract: tuple[Any, Contract] = (None, Contract(Terms(), self.x0))  # and what it was computed of
         self.metrics: dict[str, Any] = {}
         self.worst: LipschitzBound | None = None  # None before the first return
+        self.beliefs: Beliefs | None = None  # by returns clipped as the contract says; None before the first return
 
     def _make_surrogate(self) -> Surrogate:
         if self.settings.surrogate == "closed_form":
@@ -93,21 +96,21 @@ class CRBO(GPMethod):
 
     # -- verbs ------------------------------------------------------------------------------------
 
-    def configure(self, *, gamma: float | None = None, j_min: float | None = None) -> None:
-        """Change gamma or J_min while running; forgets earlier vetoes."""
+    def configure(self, *, gamma: float | None = None, **terms: Any) -> None:
+        """Change gamma or the contract's terms (j_min, j_min_drop, risk, budget) while running; forgets vetoes."""
         gamma = self.gamma if gamma is None else check_gamma(gamma)
-        j_min = self.j_min if j_min is None else check_number("j_min", j_min)
-        self.gamma, self.j_min = gamma, j_min
+        self.gamma, self.terms = gamma, make_terms(terms, self.terms)
         self.caution, self.vetoes, self.veto_distance = 1.0, 0, math.inf
 
     def report(self) -> dict[str, Any]:
         """Metrics as of the last proposal; lengths in the unit box, variances in the return's units squared."""
-        surrogate, square = self.surrogate, self.outputs.scale**2
+        surrogate, square, contract = self.surrogate, self.outputs.scale**2, self.contract
         metrics: dict[str, Any] = {
             "preset": self.settings.preset,
             "gamma": self.gamma,
             "gamma_effective": self.gamma_effective,
-            "j_min": math.nan if self.j_min is None else self.j_min,
+            **{name: getattr(self.terms, name) for name in TERMS},
+            "account": contract.account.balance if contract.active else math.nan,
             "r0": r0(self.kernel, self.lengthscale, self.gamma_effective),
             "lengthscale": self.lengthscale,
             "signal_variance": square * surrogate.signal_variance,
@@ -126,9 +129,28 @@ class CRBO(GPMethod):
 
     @property
     def gamma_effective(self) -> float:
-        """gamma, grown by the schedule, tightened by vetoes."""
+        """gamma, grown by the schedule, tightened by vetoes and by what the contract's account holds."""
         grown = 1.0 - (1.0 - self.gamma) * math.exp(-self.settings.gamma_schedule * self.n)
-        return grown * self.caution
+        return grown * self.caution * self.contract.gamma_factor
+
+    @property
+    def contract(self) -> Contract:
+        """The contract with everything that ended so far; without a threshold it permits everything."""
+        key = (self.terms, len(self.trials), len(self._log))
+        if self._contract[0] != key:
+            self._contract = (key, self._make_contract())
+        return self._contract[1]
+
+    def _make_contract(self) -> Contract:
+        contract = Contract(self.terms, self.space.to_unit(self.theta_0))
+        if math.isinf(self.terms.j_min) and math.isinf(self.terms.j_min_drop):
+            return contract
+        failed = [i for i, t in enumerate(self.trials) if t.end is TrialStatus.FAILED and t.violation]
+        for id in [*self._completed, *failed]:
+            trial = self.trials[id]
+            x = self.space.to_unit(trial.proposal.theta)
+            contract.add(Executed(x, trial.value, trial.violation, trial.proposal.worst_case))
+        return contract
 
     def state(self) -> dict[str, Any]:
         return {**snapshot.head(self), **snapshot.trials(self.trials, self._completed, self.space.dim)}
@@ -148,62 +170,74 @@ class CRBO(GPMethod):
                 f"{self.vetoes} proposals in a row were vetoed or failed, down to {self.veto_distance:.2g} from the "
                 "data (in the unit box); lower J_min, give a Lipschitz constant, or choose another theta_0"
             )
+        starts = sum(self.trials[i].proposal.kind == "start" for i in self.pending)
+        if self._completed and self._has_terms:
+            contract = self.contract
+            if contract.wants_start(starts):
+                return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective)
+            if reason := contract.impossible:
+                raise Exhausted(f"the contract is refused: {reason}")
+        if self.recipe.repeat_start and self.n == 1 and not self.pending and not self.vetoes:
+            return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective, reason="again, for the noise")
         proposal = super()._propose(id)
         return replace(proposal, gamma=self.gamma_effective) if proposal.kind == "start" else proposal
 
     def _next(self, id: int) -> Proposal:
         self.fit()
         self.metrics = {"message": getattr(self.surrogate, "fit_message", "")}
-        if self.n + len(self.pending) < self.n_init:
+        if self._designed < self.n_init:
             return self._initial(id)
         return self._acquire(id)
 
+    @property
+    def _has_terms(self) -> bool:
+        return math.isfinite(self.terms.j_min) or math.isfinite(self.terms.j_min_drop)
+
+    @property
+    def _designed(self) -> int:
+        """How many trials count for the initial design: repeats of theta_0 do not."""
+        ids = [*self._completed, *self.pending]
+        return len(ids) - max(0, sum(self.trials[i].proposal.kind == "start" for i in ids) - 1)
+
     def _initial(self, id: int) -> Proposal:
         """The next point on the sphere around theta_0 (appendix, "Initial Design"); vetoes shrink the sphere."""
-        count, dim = self.n + len(self.pending), self.space.dim
-        region = ConfidenceRegion(self.surrogate, self.gamma_effective)
-        again = int(self.recipe.repeat_start)
-        if again and count == 1 and not self.pending and not self.vetoes:
-            again_0 = self._finish(id, self.x0.copy(), "initial", "theta_0 again, for the noise", region, self.x0[None])
-            return replace(again_0, theta=self.theta_0.copy())  # to the last bit: it is approved by its hash
+        count, dim = self._designed, self.space.dim
         radius = r0(self.kernel, self.hyper.start[0], min(self.gamma_effective, 0.99))  # Eq. 4
         batch = directions(max(self.n_init - 1, count), dim, self.rng(0), self.recipe.orthogonal_init)
-        direction = batch[count - 1 - again] if self.vetoes == 0 else directions(1, dim, self.rng(1, id), False)[0]
+        direction = batch[count - 1] if self.vetoes == 0 else directions(1, dim, self.rng(1, id), False)[0]
         x, reason = self._cautious(on_sphere(self.x0, direction, min(radius, self.veto_distance)))
-        return self._finish(id, x, "initial", reason, region, x[None])
+        return self._finish(id, x, "initial", reason, ConfidenceRegion(self.surrogate, self.gamma_effective), x[None])
 
     def _acquire(self, id: int) -> Proposal:
-        """The acquisition's maximiser over the region; gamma shrinks until the worst case respects J_min."""
-        stalled = stall(self.outputs.to(self.data()[1])) if self.recipe.stall else Stall()
-        self.metrics.update(stalled=stalled.stalled, flat_episodes=stalled.flat)
-        widest, search = self._wider(stalled), self._search()
-        gamma, failed = widest, self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]
+        """The acquisition's maximiser over what of the region the contract permits."""
+        gamma, note = self._wider()
+        region = ConfidenceRegion(self.surrogate, gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
+        failed = self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]
         allowed = allowed_by(self.window()[0], failed, self.kernel, self.surrogate.lengthscales)
-        for attempt in range(8):
-            region = ConfidenceRegion(self.surrogate, gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
-            found = propose(region, search, self.rng(2, id, attempt), allowed)  # argmax of alpha over C_n, Eq. 3
-            if self.recipe.sideways and found.kind != "fallback" and self.n <= SIDEWAYS_SHARE * self.space.dim:
-                found = sideways(region, found, self.rng(4, id, attempt), allowed)
-            if self.j_min is None or self.worst is None or self.worst.at(found.x).value >= self.j_min:
-                break
-            gamma *= TIGHTEN
+        contract, beliefs = self.contract, self.beliefs
+        permitted = None
+        if contract.active and beliefs is not None:
+            permitted = partial(contract.feasible, beliefs=beliefs)
+        found = propose(region, self._search(), self.rng(2, id, 0), permitted, allowed)  # argmax of alpha, Eq. 3
+        if self.recipe.sideways and found.kind != "fallback" and self.n <= SIDEWAYS_SHARE * self.space.dim:
+            found = sideways(region, found, self.rng(4, id, 0), allowed)
         x, reason = self._cautious(found.x)
-        if gamma == widest > self.gamma_effective:
-            note = f"no progress in much noise: gamma widened to {gamma:.3g}"
-            reason, self.metrics["message"] = f"{note}; {reason}".rstrip("; "), note
-        if gamma < widest:
-            reason = f"gamma lowered to {gamma:.3g} for J_min; {reason}".rstrip("; ")
         kind = found.kind
         if x is not found.x and not region.contains(x[None], 1e-6)[0]:  # pulled towards the data and out of the region
             x, kind = region.best_inside(), "fallback"
             reason = "nothing closer inside the region: an evaluated policy again"
-        reason = "; ".join(part for part in (found.reason, reason) if part)
+        reason = "; ".join(part for part in (note, found.reason, reason) if part)
         return self._finish(id, x, kind, reason, region, found.samples)
 
-    def _wider(self, stalled: Stall) -> float:
-        """The effective gamma, widened by a stall; a veto or a failure leaves none of that."""
-        ratio = self.surrogate.noise_variance / self.surrogate.signal_variance
-        return stalled.wider(self.gamma_effective, ratio) if self.caution == 1.0 else self.gamma_effective
+    def _wider(self) -> tuple[float, str]:
+        """(gamma, note): the effective one, or in a stall a wider one; a veto or a failure leaves none of that."""
+        stalled, gamma = stall(self.outputs.to(self.data()[1])) if self.recipe.stall else Stall(), self.gamma_effective
+        self.metrics.update(stalled=stalled.stalled, flat_episodes=stalled.flat)
+        wider = stalled.wider(gamma, self.surrogate.noise_variance / self.surrogate.signal_variance)
+        if self.caution < 1.0 or not wider > gamma:
+            return gamma, ""
+        self.metrics["message"] = f"no progress in much noise: gamma widened to {wider:.3g}"
+        return wider, self.metrics["message"]
 
     def _search(self) -> Search:
         """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""
@@ -220,44 +254,63 @@ class CRBO(GPMethod):
         )
 
     def _cautious(self, x: Array) -> tuple[Array, str]:
-        """(x, reason): x (d,) itself, or pulled to within the last veto's distance of the data and towards the best
-        policy until its worst case reaches J_min, where that can be."""
+        """(x, reason): x (d,) itself, or pulled to within the last veto's distance of the data."""
         worst, reason = self.worst, ""
         if worst is None:
             return x, reason
-        X, y = worst.X, worst.y
+        X = worst.X
         nearest = X[int(np.argmin(np.sum((X - x) ** 2, axis=1)))]
         distance = float(np.linalg.norm(x - nearest))
         if distance > self.veto_distance:
             x = nearest + (x - nearest) * (self.veto_distance / distance)
             reason = "pulled towards the data after a veto"
-        if self.j_min is None:
-            return x, reason
-        best = int(np.argmax(y))
-        for _ in range(8):  # a closer point has another gradient, and so another L
-            bound = worst.at(x)
-            if bound.value >= self.j_min or bound.distance == 0.0:
-                return x, reason
-            room = (1.0 - 1e-9) * (float(y[best]) - worst.noise - self.j_min) / bound.lipschitz
-            if room <= 0.0:
-                return X[best].copy(), "no policy has a worst case above J_min: the best one again"
-            x = X[best] + (x - X[best]) * min(1.0, room / float(np.linalg.norm(x - X[best])))
-            reason = "pulled towards the best policy for J_min"
-        return X[best].copy(), "nothing around the best policy has a worst case above J_min: the best one again"
+        return x, reason
+
+    def _within_contract(self, x: Array, kind: str, reason: str) -> tuple[Array, str, str]:
+        """(x, kind, reason): as they are, or steered to what the contract permits."""
+        if self.beliefs is None:  # no contract of its own, but a monitor may have one
+            best = self.best() if self._told_empty else None
+            return (
+                (x, kind, reason) if best is None else (self.space.to_unit(best.theta), "proven", f"{EMPTY}: told so")
+            )
+        closer, why = self.contract.steer(x, self.beliefs, len(self.pending), novelty=not self._told_empty)
+        if not why:
+            return x, kind, reason
+        proven = self.contract.is_proven(closer) or np.array_equal(closer, self.x0)
+        return closer, "proven" if proven else "steered", "; ".join(part for part in (reason, why) if part)
+
+    def _evaluated(self, x: Array, theta: Array) -> Array:
+        """The evaluated policy at x (d,), else theta."""
+        thetas = (self.trials[id].proposal.theta for id in self._completed)
+        return next((own.copy() for own in thetas if np.array_equal(self.space.to_unit(own), x)), theta)
+
+    @property
+    def _told_empty(self) -> bool:
+        """Whether a monitor, by data of its own, refused novelty since the last episode."""
+        since = self.trials[self._completed[-1] + 1 :] if self._completed else []
+        return any(trial.end is TrialStatus.VETOED and trial.reason.startswith(EMPTY) for trial in since)
 
     def _finish(self, id: int, x: Array, kind: str, reason: str, region: ConfidenceRegion, samples: Array) -> Proposal:
-        """The proposal with its worst case, ours and the paper's, whose L is taken over samples (m, d) of C_n."""
+        """The proposal, as the contract permits it, with its worst case, ours and the paper's, whose L is taken over
+        samples (m, d) of C_n."""
+        x, kind, reason = self._within_contract(x, kind, reason)
         radius = r0(self.kernel, self.lengthscale, min(region.gamma, 0.999))  # Eq. 4
         self.metrics.update(gamma_effective=region.gamma, r0=radius, region_state=region.state)
         proposal = replace(self.proposal(id, x, kind, reason=reason), gamma=region.gamma)
+        if kind in ("proven", "fallback"):  # the very policy that ran, to the last bit
+            proposal = replace(proposal, theta=self._evaluated(x, proposal.theta))
         if self.worst is None:
             return proposal
         bound = self.worst.at(x)
         L_J = self.worst.steepest(np.vstack([x[None], samples[:: max(1, len(samples) // 256)]]))  # max |grad mu_n|
         k = int(np.argmin(np.sum((self.worst.X - x) ** 2, axis=1)))  # theta_k of Eq. 5
         paper = float(self.worst.y[k]) - radius * L_J  # J(theta_n+1) >= J(theta_k) - r0(gamma) L_J, Eq. 5
-        self.metrics.update(lipschitz=bound.lipschitz, lipschitz_paper=L_J, lipschitz_source=bound.source)
-        return replace(proposal, worst_case=bound.value, worst_case_paper=paper)
+        value, lipschitz, source = bound.value, bound.lipschitz, bound.source
+        if self._has_terms and self.beliefs is not None:
+            judgement = self.contract.judge(self.space.to_unit(proposal.theta), self.beliefs)
+            value, lipschitz, source = judgement.worst_case, judgement.lipschitz_shown, "calibrated"
+        self.metrics.update(lipschitz=lipschitz, lipschitz_paper=L_J, lipschitz_source=source)
+        return replace(proposal, worst_case=value, worst_case_paper=paper)
 
     # -- model ------------------------------------------------------------------------------------
 
@@ -297,6 +350,11 @@ class CRBO(GPMethod):
                 lipschitz=self.settings.lipschitz,
                 scale=self.settings.scale,
             )
+            if self._has_terms:
+                X, y = self.window()
+                model = copy(self.surrogate)
+                model.condition(X, self.outputs.to(self.contract.clipped(y)))
+                self.beliefs = Beliefs.of(model, self.outputs, X)
         if self.n >= WINDOW:
             self.incumbent = int(rows[int(np.argmax(self.surrogate.posterior(self.surrogate.X)[0]))])
         self.add_pending()

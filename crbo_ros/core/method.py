@@ -28,6 +28,7 @@ class TrialRecord:
     end: TrialStatus = TrialStatus.PENDING
     value: float = math.nan
     reason: str = ""
+    violation: str = ""  # why it broke the contract whatever its return was; empty if it did not
 
 
 class Method(ABC):
@@ -78,6 +79,13 @@ class Method(ABC):
     def fail(self, id: int, reason: str = "") -> None:
         """Proposal `id` gave no usable return."""
         self._close(id, TrialStatus.FAILED, reason)
+
+    def mark(self, id: int, violation: str) -> None:
+        """Proposal `id` breaks the contract whatever its return is: by a signal, a failure, or a person's word."""
+        if not 0 <= id < len(self.trials):
+            raise InvalidInput(f"id: no proposal has the id {id!r}")
+        self.trials[id].violation = violation
+        self._log.append(["mark", int(id), violation])
 
     def expire(self, id: int, reason: str = "") -> None:
         """Nobody reported back on proposal `id` in time."""

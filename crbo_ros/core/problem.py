@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crbo_ros.core.space import Space, Vector
-from crbo_ros.core.trial import theta_hash
+from crbo_ros.core.trial import NAN, theta_hash
 
 
 def digest(value: Any) -> str:
@@ -38,6 +38,9 @@ class Problem:
     options: Mapping[str, Any] = field(default_factory=dict)  # JSON values that change the return
     policy: str = ""  # digest of the policy's content
     returns: str = ""  # digest of how the return is defined, where a file says so
+    j_min_drop: float = (
+        NAN  # the contract's threshold is J0 - j_min_drop |J0| unless somebody says otherwise; NaN: none
+    )
 
     @property
     def identity(self) -> dict[str, str]:

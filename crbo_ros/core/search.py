@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbo_ros.core import acquisition as acq
 from crbo_ros.core.feasibility import Allowed, everything
@@ -68,11 +69,21 @@ def _polish_problem(region: ConfidenceRegion, function: acq.Acquisition) -> Call
     return problem
 
 
+Permitted = Callable[[Array], NDArray[np.bool_]]  # points (m, d) -> which of them may run, (m,) bool
+
+
 def propose(
-    region: ConfidenceRegion, search: Search, rng: np.random.Generator, allowed: Allowed = everything
+    region: ConfidenceRegion,
+    search: Search,
+    rng: np.random.Generator,
+    permitted: Permitted | None = None,
+    allowed: Allowed = everything,
 ) -> Candidate:
     """The acquisition's maximiser over what is allowed of the region, as far as sampling and one polish per start find
-    it."""
+    it.
+
+    Where some points are not permitted, those that are come first; where none is, whoever permits must be asked again.
+    """
     surrogate = region.surrogate
     starts = chain_starts(region, search.chains, rng)
     steps = max(1, math.ceil(search.samples / search.chains))
@@ -84,9 +95,8 @@ def propose(
     samples = samples[allowed(samples)]
     candidates = np.vstack([samples, surrogate.X[region.data_inside]])
     if not len(samples):
-        return Candidate(
-            region.best_inside(), "fallback", "all around has failed; the best evaluated policy again", candidates
-        )
+        reason = "too close to what has failed all around; the best evaluated policy again"
+        return Candidate(region.best_inside(), "fallback", reason, candidates)
     mean, variance = surrogate.posterior(candidates)
     sigma = np.sqrt(variance)
     best = float(np.max(region.data_mean))
@@ -97,6 +107,8 @@ def propose(
         return Candidate(_thompson(region, candidates, mean, rng), "sample", "", samples)
     values = function(mean, sigma)[0]
     values = np.where(np.isfinite(values), values, -np.inf)
+    if permitted is not None and (may := permitted(candidates)).any():
+        values = np.where(may, values, -np.inf)
     m = len(samples)
     # strictly inside to start with: a sample may sit a rounding error outside
     order = np.argsort(-values[:m], kind="stable")
@@ -120,7 +132,7 @@ def propose(
             reason = f"polish failed ({error}); best sample instead"
             continue
         inside = region.contains(result.x[None], TOLERANCE)[0] and allowed(result.x[None])[0]
-        if result.value > best_value and inside:
+        if result.value > best_value and inside and (permitted is None or permitted(result.x[None])[0]):
             x, kind, best_value = result.x, "acquisition", result.value
     if not region.contains(x[None], TOLERANCE)[0]:
         x, kind = region.best_inside(), "fallback"

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.core.acquisition import NAMES
+from crbo_ros.core.contract import Terms
 from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.errors import InvalidInput
 
@@ -45,7 +46,6 @@ class Settings:
     n_init: int | None = None  # size of the initial design, theta_0 included; None: the preset's
     lipschitz: float | None = None  # the user's Lipschitz constant, return per unit of the unit box
     scale: float | None = None  # typical spread of the returns, for the first worst cases
-    j_min: float | None = None  # no proposal whose worst case is below this
     hyperparameters: tuple[float, float, float] | None = None  # known l, sf2, sn2 (return's units); None: fitted
     surrogate: Any = "closed_form"  # or "gpytorch", or a gpytorch kernel of the user's own, with its priors
 
@@ -78,16 +78,21 @@ RECIPES = {
 }
 
 
+TERMS = ("risk", "j_min", "j_min_drop", "budget", "start_rollouts")  # options that are the contract's, not settings
+
+
 def make_settings(options: dict[str, Any]) -> Settings:
     """Preset, then the user's options, checked."""
     known = {field.name for field in fields(Settings)}
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options) - known - set(TERMS))
     if unknown:
-        raise InvalidInput(f"settings: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        raise InvalidInput(f"settings: unknown {', '.join(unknown)}; there are {', '.join(sorted({*known, *TERMS}))}")
     preset = options.get("preset", "default")
     if preset not in PRESETS:
         raise InvalidInput(f"preset: {preset!r} is none of {', '.join(PRESETS)}")
-    settings = replace(Settings(), **{**PRESETS[preset], **options})
+    make_terms(options)
+    own = {name: value for name, value in options.items() if name in known}
+    settings = replace(Settings(), **{**PRESETS[preset], **own})
     kernel(settings.kernel)
     if not callable(settings.acquisition) and settings.acquisition not in NAMES:
         raise InvalidInput(f"acquisition: {settings.acquisition!r} is none of {', '.join(NAMES)} and not callable")
@@ -98,12 +103,32 @@ def make_settings(options: dict[str, Any]) -> Settings:
     check_gamma(settings.gamma)
     if settings.gamma_schedule != 0.0:
         check_number("gamma_schedule", settings.gamma_schedule, 0.0)
-    for name, low in (("beta", 0.0), ("lipschitz", 0.0), ("scale", 0.0), ("n_init", 0.0), ("j_min", -math.inf)):
+    for name, low in (("beta", 0.0), ("lipschitz", 0.0), ("scale", 0.0), ("n_init", 0.0)):
         if getattr(settings, name) is not None:
             check_number(name, getattr(settings, name), low)
     if settings.hyperparameters is not None:
         settings = replace(settings, hyperparameters=check_hyperparameters(settings.hyperparameters))
     return settings
+
+
+def make_terms(options: dict[str, Any], terms: Terms | None = None) -> Terms:
+    """The contract (core.contract) that the user's options ask for, or `terms` changed by them, checked."""
+    found = replace(terms or Terms(), **{name: options[name] for name in TERMS if options.get(name) is not None})
+    if options.get("lipschitz") is not None:
+        found = replace(found, lipschitz=check_number("lipschitz", options["lipschitz"], 0.0))
+    if found.j_min > -math.inf:
+        check_number("j_min", found.j_min)
+    elif math.isnan(found.j_min):
+        raise InvalidInput("j_min: is NaN")
+    if not found.j_min_drop >= 0.0:
+        raise InvalidInput(f"j_min_drop: {found.j_min_drop!r} must be a number, not negative (inf: no threshold)")
+    if not 0.0 <= found.risk <= 1.0:
+        raise InvalidInput(f"risk: {found.risk!r} must be a number from 0 to 1")
+    for name in ("budget", "start_rollouts"):
+        value = getattr(found, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < (name == "start_rollouts"):
+            raise InvalidInput(f"{name}: {value!r} must be a whole number, not negative")
+    return found
 
 
 def check_hyperparameters(values: Any) -> tuple[float, float, float]:

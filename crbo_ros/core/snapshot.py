@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crbo_ros.core.bound import Coverage
+from crbo_ros.core.contract import Terms
 from crbo_ros.core.gaussian_process import Standardizer
 from crbo_ros.core.method import TrialRecord
 from crbo_ros.core.trial import Proposal, TrialStatus
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from crbo_ros.core.crbo import CRBO
 
 NUMBERS = ("mean", "sigma", "worst_case", "worst_case_paper", "gamma")
-VERSION = 2
+VERSION = 3
 
 
 def head(o: CRBO) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def head(o: CRBO) -> dict[str, Any]:
         "preset": o.settings.preset,
         "parameters": o.surrogate.get_parameters(),
         "gamma": o.gamma,
-        "j_min": o.j_min,
+        "terms": [None if isinstance(v, float) and math.isinf(v) else v for v in astuple(o.terms)],
         "caution": o.caution,
         "vetoes": o.vetoes,
         "veto_distance": None if math.isinf(o.veto_distance) else o.veto_distance,
@@ -53,6 +55,7 @@ def trials(records: Sequence[TrialRecord], completed: Sequence[int], dim: int) -
         "proposal_reasons": [p.reason for p in proposals],
         "ends": [trial.end.value for trial in records],
         "reasons": [trial.reason for trial in records],
+        "violations": [trial.violation for trial in records],
         "completed": list(completed),
     }
 
@@ -63,17 +66,21 @@ def load(o: CRBO, state: dict[str, Any]) -> None:
         if state.get(name) != own:
             raise InvalidInput(f"state: saved with {name} {state.get(name)!r}, this optimizer has {own!r}")
     o.surrogate.set_parameters(np.array(state["parameters"]))
-    records = []
+    records, violations = [], state["violations"]
     for i, theta in enumerate(np.asarray(state["thetas"])):
         numbers = dict(zip(NUMBERS, (float(v) for v in state["numbers"][i]), strict=True))
         proposal = Proposal(i, np.array(theta), state["kinds"][i], reason=state["proposal_reasons"][i], **numbers)
         records.append(
-            TrialRecord(proposal, TrialStatus(state["ends"][i]), float(state["values"][i]), state["reasons"][i])
+            TrialRecord(
+                proposal, TrialStatus(state["ends"][i]), float(state["values"][i]), state["reasons"][i], violations[i]
+            )
         )
     o.trials = records
     o._open = {i: None for i, record in enumerate(records) if record.end is TrialStatus.PENDING}
     o._completed = [int(i) for i in state["completed"]]
-    o.gamma, o.j_min = state["gamma"], state["j_min"]
+    o.gamma = state["gamma"]
+    risk, j_min, drop, *rest = state["terms"]
+    o.terms = Terms(risk, -math.inf if j_min is None else j_min, math.inf if drop is None else drop, *rest)
     o.caution, o.vetoes = state["caution"], state["vetoes"]
     o.veto_distance = math.inf if state["veto_distance"] is None else state["veto_distance"]
     held, count, held_paper, count_paper = state["score"]

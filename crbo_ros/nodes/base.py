@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,16 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.service import Service
 from rclpy.timer import Timer
 
+from crbo_ros import checks
 from crbo_ros.core.problem import Problem
-from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.errors import CrboError, InvalidInput, explain
 from crbo_ros.nodes import CRASHED, ENDED, LEFT_BADLY
 from crbo_ros.nodes.process import run_node as run_node
 from crbo_ros.nodes.way_out import WayOut
 from crbo_ros.registry import task_problem
 from crbo_ros.ros.parameter_files import complaint, files_of, sections
 from crbo_ros.ros.parameters import GROUP, Parameter, nested
+from crbo_ros.ros.throttle import Throttle
 from crbo_ros.ros.worker import Worker, defer
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -55,6 +56,7 @@ class ManagedNode(LifecycleNode):
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._workers: list[Worker] = []
         self._leaving = False
+        self.complain = Throttle(lambda text: self.get_logger().warning(text))  # about what others send
         defer(self.own_service("change_state"), self.make_worker("transitions"))
         # A timer also keeps an idle node from missing signals.
         self.steady_timer(1.0, self._publish_diagnostics)
@@ -99,7 +101,7 @@ class ManagedNode(LifecycleNode):
         """Nothing is known about what state it left behind: as with an executor that died, the process ends."""
         if self._leaving:  # what the job needed has just been closed
             return
-        self.get_logger().fatal("".join(traceback.format_exception(error)))
+        self.get_logger().fatal(explain(error))
         self.exit_code = CRASHED
         self.done.set()
 
@@ -167,9 +169,7 @@ class ManagedNode(LifecycleNode):
 
     def folder(self) -> Path:
         """The experiment's folder."""
-        name = self.value("experiment")
-        if not name or "/" in name or name.startswith("."):
-            raise InvalidInput(f"parameter experiment: {name!r} cannot be the name of a folder")
+        name = checks.name(self.value("experiment"), "parameter experiment")
         return Path(self.value("experiments_dir")).expanduser() / name
 
     # -- lifecycle ----------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ class ManagedNode(LifecycleNode):
     def _try(self, action: Any, what: str) -> TransitionCallbackReturn:
         try:
             action()
-        except CrboError as error:
-            self.get_logger().error(f"{what}: {error}")
+        except Exception as error:  # rclpy would swallow it
+            self.get_logger().error(f"{what}: {explain(error)}")
             return TransitionCallbackReturn.FAILURE
         return TransitionCallbackReturn.SUCCESS
 

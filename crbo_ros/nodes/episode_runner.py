@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,22 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
+import crbo_ros.srv as srv
+from crbo_ros.errors import InvalidInput, PlantFailed, explain
 from crbo_ros.nodes import CRASHED, KEY, base
-from crbo_ros.nodes.rig import TaskRig
+from crbo_ros.nodes.rig import TaskRig, stop_task
 from crbo_ros.protocol.gate import LOST, Gate
-from crbo_ros.protocol.ports import Command, State
+from crbo_ros.protocol.ports import PLANTS, SAFE, UNKNOWN, Command, Safe, State
 from crbo_ros.protocol.ports import Status as LoopStatus
+from crbo_ros.protocol.proofs import ADVICE
 from crbo_ros.protocol.records import Episode
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.registry import make_task
-from crbo_ros.ros import parameters, qos
+from crbo_ros.ros import convert, parameters, qos
+from crbo_ros.ros.operator import Door
 from crbo_ros.ros.runner_link import Driver, RunnerLink, say
+from crbo_ros.ros.worker import defer
 from crbo_ros.tasks.base import Outcome, Task
 
 Status = msg.RunnerStatus
@@ -52,18 +56,22 @@ class EpisodeRunnerNode(base.ManagedNode):
         self.spool: Spool | None = None
         self._rig: TaskRig | None = None
         self._driver = Driver(self._on_status, self._on_crash)
-        self._status = Status(runner=self.name, proposal_id=-1, plant_safe=True)
+        self._status = Status(runner=self.name, proposal_id=-1, plant=Status.PLANT_SAFE, plant_reason="not connected")
         self._last_shown = 0.0
         self._outcome: Outcome | None = None
         self._told_to_quit = False
         self._link = RunnerLink(
-            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode
-        )
+            self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode,
+            memory=lambda: self.spool.database if self.spool is not None else None,
+        )  # fmt: skip
         self._status_publisher = self.create_publisher(Status, "runner_status", qos.LATCHED)
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
         self.create_service(Trigger, "~/clear", self._on_clear)
         self.create_service(Trigger, "~/give_back", self._on_give_back)
+        handlers: dict[str, Any] = {command.value: self._do(command) for command in (Command.CLEAR, Command.GIVE_BACK)}
+        self._door = Door(self, handlers, self._log_command)
+        defer(self.create_service(srv.OperatorCommand, "~/operator", self._door.answer), self.make_worker("operator"))
         self.steady_timer(0.5, self._publish_status)
 
     # -- lifecycle ----------------------------------------------------------------------------------
@@ -77,7 +85,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         assert self.spool is not None
         self.task.connect()
         self._rig = TaskRig(
-            self.task, self.gate, self.value("seed"), self._driver.wake,
+            self.task, self.gate, self.value("seed"), self._driver.wake, safe=stop_task(self.task),
             record=lambda: bool(self.value("publish_trajectory")), show=self._show, on_outcome=self._keep_outcome,
             on_crash=lambda text: self.get_logger().error(text),
         )  # fmt: skip
@@ -85,12 +93,16 @@ class EpisodeRunnerNode(base.ManagedNode):
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
             problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),
             exit_when_done=self.value("exit_when_done"), say=self._say,
+            consent="" if self.value("yes_move") or not self.problem().hardware else
+            f"task {self.task.name} moves the real plant {self.task.plant_name}; options {self.value('task_options')}",
         )  # fmt: skip
+        if loop.state is not State.HAND_IN:
+            self.get_logger().warning(loop.status.message)
         for uid in self.spool.experiments():  # late joiners (a restarted monitor) get what this runner has seen
             history = self.spool.history(uid)
             for episode in history:
                 self._link.publish(episode)
-            loop.recent = [episode for episode in history if episode.counts][-3:]
+            loop.recent = [episode for episode in history if episode.executed][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
 
@@ -106,10 +118,12 @@ class EpisodeRunnerNode(base.ManagedNode):
         ended = self._driver.join(FAREWELL)
         if self._rig is not None and not self._rig.close(2.0 if ended else 0.0):
             self.get_logger().fatal("the plant does not come to an end; stopping it from outside")
-        if self.task is not None:
-            self.task.stop()
+        safe = Safe(True, "not connected") if self.task is None else stop_task(self.task)
         self._status.state, self._status.message = Status.IDLE, "not active"
+        self._status.plant, self._status.plant_reason = PLANTS[SAFE if safe.confirmed else UNKNOWN], safe.reason
         self._publish_status()
+        if not safe.confirmed:
+            raise PlantFailed(f"the plant is not known to be safe: {safe.reason}")
 
     def close(self) -> None:
         task, self.task = self.task, None
@@ -124,7 +138,7 @@ class EpisodeRunnerNode(base.ManagedNode):
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         status = self._status
         level = {Status.ERROR: base.ERROR, Status.HELD: base.WARN}.get(status.state, base.OK)
-        names = ("state", "episodes", "proposal_id", "interrupted", "unreported", "plant_safe")
+        names = ("state", "episodes", "proposal_id", "interrupted", "unreported", "plant", "plant_reason")
         return level, status.message, {name: getattr(status, name) for name in names}
 
     # -- the loop speaks ----------------------------------------------------------------------------
@@ -140,14 +154,16 @@ class EpisodeRunnerNode(base.ManagedNode):
         message.state, message.message, message.proposal_id = state, status.message, status.proposal_id
         message.experiment_uid, message.verdict_id = status.experiment_uid, status.verdict_id
         message.episodes, message.interrupted = status.episodes, status.interrupted
-        message.unreported, message.plant_safe = status.unreported, status.plant_safe
-        if changed:
+        message.unreported = status.unreported
+        plant = (message.plant, message.holds)
+        message.plant, message.plant_reason, message.holds = PLANTS[status.plant], status.plant_reason, status.holds
+        if changed or plant != (message.plant, message.holds):
             self._publish_status()
         if status.state is State.ENDED and not self._told_to_quit:
             self.done.set()
 
     def _on_crash(self, error: BaseException) -> None:
-        self.get_logger().fatal("".join(traceback.format_exception(error)))
+        self.get_logger().fatal(explain(error))
         self._status.state, self._status.message = Status.ERROR, f"unexpected error: {error}"
         if self._rig is not None:
             self._rig.stop(LOST, "the runner failed")
@@ -160,7 +176,25 @@ class EpisodeRunnerNode(base.ManagedNode):
     def _on_give_back(self, request: Any, response: Any) -> Any:
         return self._command(Command.GIVE_BACK, response)
 
+    def _log_command(self, command: str, arguments: str, who: str) -> None:
+        if self.spool is None:
+            raise InvalidInput("the runner is not configured")
+        self.spool.log_command(command, arguments, who, time.time())
+
+    def _do(self, command: Command) -> Any:
+        def handler(arguments: dict[str, Any], who: str, at_once: Any) -> tuple[bool, str]:
+            response = self._obey(command, Trigger.Response())
+            return response.success, response.message
+
+        return handler
+
     def _command(self, command: Command, response: Any) -> Any:
+        if self._door.key:
+            response.message = f"{command.value}: {ADVICE} {command.value} EXPERIMENT"
+            return response
+        return self._obey(command, response)
+
+    def _obey(self, command: Command, response: Any) -> Any:
         loop = self._driver.loop
         if loop is None or loop.state not in (State.HELD, State.FAULT):
             response.message = "nothing is held here"
@@ -175,7 +209,7 @@ class EpisodeRunnerNode(base.ManagedNode):
 
     def _publish_status(self) -> None:
         self._status.stamp = self.get_clock().now().to_msg()
-        self._status_publisher.publish(self._status)
+        self._status_publisher.publish(convert.fit(self._status))
 
     def _show(self, seconds: float, observation: np.ndarray) -> None:
         """joint_states and runner_status at a modest rate, from the rig's thread."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from typing import Any
@@ -11,9 +10,11 @@ from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
-from crbo_ros.core.trial import LARGEST
+from crbo_ros.core.problem import Problem
+from crbo_ros.core.settings import TERMS
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol import best_file
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
 from crbo_ros.protocol.ports import ANSWERS, OK, RECEIPTS, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import Episode, Verdict
@@ -24,7 +25,8 @@ from crbo_ros.ros.worker import defer
 STATES = {name: getattr(msg.OptimizerState, name.upper()) for name in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
 METRICS = (
     "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
-    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds"
+    "lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage propose_seconds account "
+    "steered repeated"
 ).split()
 
 
@@ -47,13 +49,14 @@ class OptimizerNode(base.ManagedNode):
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
         defer(self.create_service(srv.GetEpisodes, "get_episodes", self._get_episodes), self._worker)
         for name in ("pause", "resume", "finish"):
-            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker)
+            defer(self.create_service(Trigger, name, self._trigger(name)), self._worker, urgent=True)
         for name in ("set_parameters", "set_parameters_atomically"):
-            defer(self.own_service(name), self._worker)
+            defer(self.own_service(name), self._worker, urgent=True)
         self._state = self.create_publisher(msg.OptimizerState, "optimizer_state", qos.LATCHED)
         self._proposal = self.create_publisher(msg.Proposal, "proposal", qos.HISTORY)
         self.create_subscription(msg.EpisodeReturn, "episode_return", self._on_return, qos.HISTORY)
         self.create_subscription(msg.SafetyVerdict, "safety_verdict", self._on_verdict, qos.HISTORY)
+        self.create_subscription(msg.SafetyContract, "safety_contract", self._on_contract, qos.LATCHED)
         self.create_subscription(msg.RunnerStatus, "runner_status", self._on_status, qos.LATCHED)
         self.steady_timer(0.2, self._tick)
         self.steady_timer(1.0, self._repeat_state)
@@ -65,10 +68,16 @@ class OptimizerNode(base.ManagedNode):
         method, seed = self.value("method"), self.value("seed")
         settings = self.value("settings")
         budget = parameters.budget(self.value("episodes"), problem.episodes)
+        terms = self._terms(problem, {name: self.value(name) for name in TERMS if name != "budget"}) | {
+            "budget": budget
+        }
         if method == "crbo":
             settings.setdefault("gamma", self.value("gamma") or problem.gamma)
-            if math.isfinite(self.value("j_min")):
-                settings.setdefault("j_min", self.value("j_min"))
+            for name, value in terms.items():
+                if math.isfinite(value):
+                    settings.setdefault(name, value)
+            if self.value("lipschitz"):
+                settings.setdefault("lipschitz", self.value("lipschitz"))
 
         def make(stored: dict[str, Any]) -> Any:
             try:
@@ -90,6 +99,9 @@ class OptimizerNode(base.ManagedNode):
         )
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(budget)  # a larger budget lets it go on
+        known = self.experiment.method.report()
+        if gone := {n: v for n, v in terms.items() if math.isinf(v) and math.isfinite(known.get(n, v))}:
+            self.experiment.configure(**gone)  # a threshold that shall not be there any more
         n = self.experiment.method.n
         self.get_logger().info(
             f"experiment {self.experiment.name!r}: {method}, {problem.space.dim} parameters, "
@@ -97,6 +109,13 @@ class OptimizerNode(base.ManagedNode):
             + f", in {self.folder()}"
         )
         self._changed.set()
+
+    def _terms(self, problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
+        """The contract's parameters as the method takes them."""
+        if "j_min_drop" in values:
+            own, j_min = problem.j_min_drop, values.get("j_min", self.value("j_min"))
+            values["j_min_drop"] = parameters.threshold_drop(values["j_min_drop"], j_min, own, problem.hardware)
+        return values
 
     def close(self) -> None:
         if self.experiment is not None:
@@ -115,9 +134,7 @@ class OptimizerNode(base.ManagedNode):
         fields |= {"sigma": best.sigma, "observed": best.observed, "theta": best.theta.tolist()}
         file = self.folder() / "best.json"
         try:
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(fields, indent=1))
-            part.replace(file)
+            best_file.write(file, fields)
         except OSError as error:
             self.get_logger().error(f"best.json not written: {error}")
 
@@ -126,11 +143,11 @@ class OptimizerNode(base.ManagedNode):
             return
         if "episodes" in changes:
             self.experiment.set_budget(parameters.budget(changes["episodes"], self.problem().episodes))
-        # The default values stand for "off": gamma 0 keeps the effective gamma, j_min -inf is lower than any return.
-        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}
-        if "j_min" in changes:
-            wanted["j_min"] = max(changes["j_min"], -LARGEST)
-        if wanted:
+        wanted = {"gamma": changes["gamma"]} if changes.get("gamma", 0.0) > 0.0 else {}  # 0: as it is
+        wanted |= self._terms(self.problem(), {n: changes[n] for n in ("j_min", "j_min_drop", "risk") if n in changes})
+        if "episodes" in changes:
+            wanted["budget"] = self.experiment.budget
+        if wanted and (hasattr(self.experiment.method, "configure") or set(wanted) != {"budget"}):
             self.experiment.configure(**wanted)
         self._changed.set()
 
@@ -149,7 +166,9 @@ class OptimizerNode(base.ManagedNode):
         if experiment is None or not self.active:
             response.status, response.reason, response.retry_after = response.WAIT, "the optimizer is not active", 0.5
             return response
+        memory = experiment.store.database
         try:
+            memory.meet(convert.from_heads(request.heads), f"runner {request.runner!r}")
             answer = experiment.propose(request.runner, request.request_id, request.experiment_uid)
         except StoreError as error:
             answer = Answer(WAIT, str(error), 1.0, alarm=True)
@@ -162,14 +181,24 @@ class OptimizerNode(base.ManagedNode):
             if answer.status == OK:
                 self._proposal.publish(response.proposal)
         if answer.status == REFUSED:
-            self.get_logger().warning(f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
+            self.complain("propose", f"{request.runner!r} asked for a proposal: refused, {answer.reason}")
         elif answer.alarm:
-            self.get_logger().error(answer.reason)
+            self.get_logger().error(answer.reason, throttle_duration_sec=5.0)
+        response.heads = convert.to_heads(memory.heads)
         self._changed.set()
-        return response
+        return convert.fit(response)
 
     def _acknowledge(self, request: Any, response: Any) -> Any:
-        response.status, response.reason = self._record(request.episode)
+        experiment = self.experiment
+        try:
+            if experiment is not None:
+                experiment.store.database.meet(convert.from_heads(request.heads), f"runner {request.episode.runner!r}")
+            response.status, response.reason = self._record(request.episode)
+            response.heads = convert.to_heads(experiment.store.database.heads) if experiment is not None else []
+        except StoreError as error:
+            response.status, response.reason = RECEIPTS[RETRY], str(error)
+            self.get_logger().error(str(error), throttle_duration_sec=5.0)
+        convert.fit(response)
         if not self._preparing:  # one at a time: two would put each other off for ever
             self._preparing = True
             self._worker.submit(self._prepare)  # after the answer has gone
@@ -189,7 +218,9 @@ class OptimizerNode(base.ManagedNode):
                 self.get_logger().error(str(error))
 
     def _on_return(self, message: msg.EpisodeReturn) -> None:
-        self._worker.submit(lambda: self._record_topic(message))
+        experiment = self.experiment
+        if experiment is not None and message.experiment_uid == experiment.uid:
+            self._worker.offer(lambda: self._record_topic(message))
 
     def _record_topic(self, message: msg.EpisodeReturn) -> None:
         experiment = self.experiment
@@ -203,7 +234,7 @@ class OptimizerNode(base.ManagedNode):
             return RECEIPTS[RETRY], "the optimizer is not configured"
         status, reason = experiment.acknowledge(convert.from_message(message, Episode))
         if reason:
-            self.get_logger().warning(f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
+            self.complain(status, f"episode of proposal {message.proposal_id} by {message.runner!r}: {reason}")
         self._changed.set()
         return RECEIPTS[status], reason
 
@@ -214,7 +245,9 @@ class OptimizerNode(base.ManagedNode):
             experiment.renew(message.proposal_id, message.runner)
 
     def _on_verdict(self, message: msg.SafetyVerdict) -> None:
-        self._worker.submit(lambda: self._keep_verdict(message))
+        experiment = self.experiment
+        if experiment is not None and message.experiment_uid == experiment.uid:
+            self._worker.offer(lambda: self._keep_verdict(message))
 
     def _keep_verdict(self, message: msg.SafetyVerdict) -> None:
         experiment = self.experiment
@@ -222,7 +255,23 @@ class OptimizerNode(base.ManagedNode):
             try:
                 experiment.add_verdict(convert.from_message(message, Verdict))
             except StoreError as error:
-                self.get_logger().warning(f"verdict not recorded: {error}")
+                self.complain("verdict", f"verdict not recorded: {error}")
+
+    def _on_contract(self, message: msg.SafetyContract) -> None:
+        """What a person reported to the monitor as a violation is one for the optimizer, too."""
+        if message.reported:
+            self._worker.submit(lambda: self._mark(message))
+
+    def _mark(self, message: msg.SafetyContract) -> None:
+        experiment = self.experiment
+        if experiment is None or message.experiment_uid != experiment.uid:
+            return
+        for id in message.reported:
+            try:
+                if experiment.mark(id, "reported by a person"):
+                    self._changed.set()
+            except StoreError as error:
+                self.get_logger().warning(f"reported violation not recorded: {error}")
 
     def _get_best(self, request: Any, response: Any) -> Any:
         experiment = self.experiment
@@ -306,7 +355,7 @@ class OptimizerNode(base.ManagedNode):
         message.best_mean = math.nan if best is None else best.mean
         message.best_observed = math.nan if best is None else best.observed
         with self._telling:
-            self._newest = message
+            self._newest = convert.fit(message)
             self._state.publish(message)
 
     def _repeat_state(self) -> None:

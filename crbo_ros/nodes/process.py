@@ -6,7 +6,6 @@ import atexit
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import rclpy
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import try_shutdown
 
-from crbo_ros.errors import CrboError
+from crbo_ros.errors import explain
 from crbo_ros.nodes import CRASHED, LEFT_BADLY, PARENT, REFUSED
 from crbo_ros.nodes.way_out import WayOut
 from crbo_ros.ros.spinner import Spinner
@@ -28,17 +27,19 @@ def run_node(make: Callable[[], ManagedNode]) -> int:
     """Run a node until a signal, its own end, or its parent's. Exit code 0 on SIGINT and SIGTERM, no traceback."""
     launcher = Launcher()
     signals = Signals()  # own handlers: rclpy's would shut the context down under our feet, before the plant is safe
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # a parameter file, or an argument that ROS cannot read
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return REFUSED
     node, spinner, code = None, Spinner(), REFUSED
     try:
         node = make()
         spinner.start(node)
         if node.begin():
             code = _live(node, spinner, signals, launcher)
-    except CrboError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
     way_out = WayOut()
     if node is not None:
         node.leave(way_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.clock import boottime
-from crbo_ros.errors import InvalidInput
+from crbo_ros.core.safe import safe_of
+from crbo_ros.errors import InvalidInput, PolicyFailed
 from crbo_ros.protocol.gate import LOST, QUIT, Gate, Permit
 from crbo_ros.protocol.ports import Progress, Ran, Safe, Stage
 from crbo_ros.protocol.records import FAILED, STOPPED, Offer
-from crbo_ros.tasks.base import Outcome, Task
+from crbo_ros.tasks.base import BROKEN, Outcome, Task
+from crbo_ros.tasks.signals import watched_rollout
 
 Array = NDArray[np.float64]
+UNASKED = Safe(True, "nothing has moved yet")
+MOVES = Safe(False, "it moves")
+HANG = 0.3  # s after a stop in which the thread must have come back; then the plant is asked past it
+
+
+def stop_task(task: Task) -> Safe:
+    """The plant into its safe state, and what is known of it."""
+    try:
+        return safe_of(task.stop(), not task.hardware, f"task {task.name}")
+    except BaseException as error:  # a driver that calls sys.exit() included
+        return Safe(False, f"stop failed: {type(error).__name__}: {error}")
 
 
 class TaskRig:
@@ -35,6 +49,7 @@ class TaskRig:
         seed: int,
         wake: Callable[[], None],
         *,
+        safe: Safe = UNASKED,
         clock: Callable[[], float] = boottime,
         record: Callable[[], bool] = lambda: False,
         show: Callable[[float, Array], None] = lambda seconds, observation: None,
@@ -49,7 +64,7 @@ class TaskRig:
         self._permit: Permit | None = None
         self._acting = False  # the policy's first action has been permitted
         self._stop: tuple[str, str] | None = None  # (kind, reason)
-        self._unsafe = ""
+        self._safe = safe
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="rig", daemon=True)
         self._thread.start()
@@ -60,12 +75,13 @@ class TaskRig:
         with self._changed:
             self._offer, self._permit, self._stop, self._acting = offer, None, None, False
             self._progress = Progress(Stage.PREPARING if self.task.holds_start else Stage.PREPARED)
+            self._safe = MOVES if self.task.holds_start else self._safe
         if self.task.holds_start:
             self._jobs.put(self._rollout)
 
     def begin(self, permit: Permit) -> None:
         with self._changed:
-            self._permit, self._progress = permit, Progress(Stage.RUNNING)
+            self._permit, self._progress, self._safe = permit, Progress(Stage.RUNNING), MOVES
             self._changed.notify_all()
         if not self.task.holds_start:
             self._jobs.put(self._rollout)
@@ -81,11 +97,23 @@ class TaskRig:
             if self._progress.stage is Stage.PREPARED and not self.task.holds_start:  # nothing is under way
                 kind, reason = self._stop
                 self._progress = Progress(Stage.ENDED, Ran(STOPPED, reason=reason, stopped_by=kind))
-        if self._unsafe and self._progress.stage in (Stage.IDLE, Stage.ENDED, Stage.BROKEN):
+            moving = self._progress.stage in (Stage.PREPARING, Stage.PREPARED, Stage.RUNNING)
+        if moving and getattr(self.task.plant, "hosted", False):  # what hangs on our thread does not hang there
+            self.task.cut()
+            threading.Thread(target=self._ask_past_the_thread, name="rig-stop", daemon=True).start()
+        elif not moving and not self._safe.confirmed:
             self._jobs.put(self._make_safe)
 
+    def _ask_past_the_thread(self) -> None:
+        time.sleep(HANG)
+        if self._safe is MOVES and self._stop is not None:
+            safe = stop_task(self.task)
+            if self._safe is MOVES:
+                self._safe = safe
+                self.wake()
+
     def safe(self) -> Safe:
-        return Safe(not self._unsafe, self._unsafe)
+        return self._safe
 
     def rest(self, theta: Array) -> None:
         self._set(Progress(Stage.PREPARING))
@@ -124,10 +152,13 @@ class TaskRig:
             if self._permit is not None and (reason := self._refused(self._permit)):
                 outcome = Outcome(float("nan"), STOPPED, reason)
             else:
-                outcome = self.task.rollout(offer.theta, rng, record=self._record(), watch=self)
+                outcome = watched_rollout(self.task, offer.theta, rng, record=self._record(), watch=self)
             self._on_outcome(outcome)
-            progress = Progress(Stage.ENDED, self._ran(outcome))
-        except InvalidInput as error:  # nothing moved
+            if outcome.end == BROKEN:
+                progress = Progress(Stage.BROKEN, reason=outcome.reason)
+            else:
+                progress = Progress(Stage.ENDED, self._ran(outcome))
+        except (InvalidInput, PolicyFailed) as error:  # nothing moved
             progress = Progress(Stage.ENDED, Ran(FAILED, reason=str(error)))
         except BaseException as error:  # by no fault of the policy, as far as anybody knows
             self._on_crash("".join(traceback.format_exception(error)))
@@ -136,19 +167,18 @@ class TaskRig:
         self._set(progress)
 
     def _make_safe(self) -> None:
-        try:
-            self.task.stop()
-            self._unsafe = ""
-        except BaseException as error:
-            self._unsafe = f"stop failed: {type(error).__name__}: {error}"
-            self._on_crash("".join(traceback.format_exception(error)))
+        self._safe = stop_task(self.task)
+        if not self._safe.confirmed:
+            self._on_crash(f"the plant is not known to be safe: {self._safe.reason}")
 
     def _ran(self, outcome: Outcome) -> Ran:
         statistics = outcome.statistics
+        median, p99, worst = (1e-3 * float(statistics.get(f"lateness_{n}_ms", 0.0)) for n in ("median", "p99", "max"))
         kind = self._stop[0] if self._stop is not None else LOST
         return Ran(
             outcome.end, outcome.value, outcome.reason, outcome.steps, outcome.duration,
-            int(statistics.get("deadline_misses", 0)), 1e-3 * float(statistics.get("lateness_max_ms", 0.0)),
+            int(statistics.get("deadline_misses", 0)), median, p99, worst,
+            outcome.violation, tuple(outcome.signals), tuple(outcome.signals.values()), tuple(outcome.limits.values()),
             kind if outcome.end == STOPPED else "",
         )  # fmt: skip
 

@@ -6,7 +6,9 @@
                                              # every way out of the block: stop (safe state), then close
 
 `stop` puts the plant into its safe state (0 V, a held pose) and must work at any moment after connect, more than
-once, and from any error. `step` on a simulation returns at once; on hardware it paces itself at `rate`.
+once, and from any error; it answers with what was measured. What moves something real lives in a process of its own
+(plants/hosted.py), so that it is safe whatever hangs. `step` on a simulation returns at once; on
+hardware it paces itself at `rate`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros.core.safe import Safe
 from crbo_ros.errors import PlantError
 
 Array = NDArray[np.float64]
@@ -33,8 +36,9 @@ class Connection:
     def connect(self) -> None:
         """Open the connection; MissingDependency or PlantError with what to do if that fails."""
 
-    def stop(self) -> None:
-        """Safe state, now. Idempotent; never raises because of an earlier failure."""
+    def stop(self) -> Safe | None:
+        """Safe state, now, and what was measured (None: it does not say). Idempotent, whatever failed before."""
+        return None
 
     def close(self) -> None:
         """Release the connection."""
@@ -51,7 +55,7 @@ class Connection:
 
 
 class ResetStopped(PlantError):
-    """Somebody stopped a reset that was under way (`Plant.reset_watch`); the plant is in its safe state."""
+    """Somebody stopped what was under way (`Plant.reset_watch`, or the host was told to); it goes safe."""
 
 
 class Plant(Connection, ABC):
@@ -60,6 +64,7 @@ class Plant(Connection, ABC):
     rate: float  # control rate, Hz
     joint_names: tuple[str, ...] = ()  # names of the first len(joint_names) observation entries (positions)
     is_hardware = False  # True: it can hurt somebody
+    hosted = False  # True: its `stop` and `cut` may be called from any thread (plants/hosted.py)
     reset_timeout = 30.0  # s
     # Asked with (observation, action) in every period of a reset that moves the plant; a returned string ends it with
     # ResetStopped, so that an operator's stop does not have to wait until the pendulum is up.
@@ -80,7 +85,10 @@ class Plant(Connection, ABC):
         """Apply an action (clipped to the plant's limits) for one period and return the next observation."""
 
     @abstractmethod
-    def stop(self) -> None: ...
+    def stop(self) -> Safe | None: ...
+
+    def cut(self) -> None:
+        """Begin to stop, from any thread, without waiting: for an operator who does not wait for the control loop."""
 
     def statistics(self) -> dict[str, float]:
         """Figures about the last episode (deadline misses, jitter); empty for simulations."""

@@ -1,4 +1,4 @@
-"""A fixed rate against a monotonic clock, and calls that cannot hang.
+"""A fixed rate against a monotonic clock, and what the system permits a process that has to keep it.
 
 Deadlines are start + k / rate, so that a late step does not shift the ones after it; after a gap of more than a period
 the grid starts anew, because hurrying through the missed steps would only feed the plant stale actions.
@@ -6,104 +6,142 @@ the grid starts anew, because hurrying through the missed steps would only feed 
 
 from __future__ import annotations
 
-import math
-import queue
-import threading
+import ctypes
+import gc
+import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.errors import PlantError
+from crbo_ros.core.safe import Safe
+from crbo_ros.errors import PlantFailed
 from crbo_ros.plants.base import Plant, ResetStopped
 
 Array = NDArray[np.float64]
-Result = TypeVar("Result")
+
+
+HOST, LOOP = 50, 40  # real-time priorities: the host goes before the loop that commands it
 
 
 class Pacer:
-    """Waits for the next deadline; counts misses and jitter; raises PlantError when there are too many.
+    """Waits for the next deadline and keeps the lateness of every step; PlantFailed when the loop is too slow.
 
-    A miss is a deadline that was reached more than `tolerance` periods late. More than `max_misses` of them within one
-    second, or a single gap of more than `max_gap` seconds, end the episode; None: they are only counted.
+    A step is late when it comes more than `tolerance` periods after its deadline. What ends an episode (None: is only
+    counted): more than `late_share` of the last `WINDOW` steps late; one step more than `max_gap` periods late; wall
+    time of more than `max_stretch` times the plant's (and `SLACK`). Shares and periods, not counts a second: the slower
+    a loop is, the fewer steps it has in a second to be late with.
     """
+
+    WINDOW, SLACK = 250, 0.1  # steps, s
 
     def __init__(
         self,
         rate: float,
         *,
         tolerance: float = 0.5,
-        max_misses: int | None = None,
+        late_share: float | None = None,
         max_gap: float | None = None,
+        max_stretch: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.period = 1.0 / rate
-        self.tolerance, self.max_misses, self.max_gap = tolerance, max_misses, max_gap
+        self.tolerance, self.late_share, self.max_gap, self.max_stretch = tolerance, late_share, max_gap, max_stretch
         self._clock, self._sleep = clock, sleep
         self.start()
 
     def start(self) -> None:
         """A new episode: the grid begins now and the metrics at zero."""
-        self._origin, self._step = self._clock(), 0
-        self._recent: deque[float] = deque()
-        self.steps, self.misses = 0, 0
-        self._sum, self._squares, self._worst = 0.0, 0.0, 0.0
+        self._begun = self._origin = self._clock()
+        self._step = 0
+        self._recent: deque[bool] = deque(maxlen=self.WINDOW)
+        self.lateness: list[float] = []  # s, of every step
+        self.misses = 0
 
-    def wait(self) -> None:
-        """Sleep until the next deadline, or note how late it is already."""
+    @property
+    def steps(self) -> int:
+        return len(self.lateness)
+
+    def wait(self) -> float:
+        """Sleep until the next deadline, or note how late it is already; s of lateness."""
         self._step += 1
         deadline = self._origin + self._step * self.period
         while (left := deadline - self._clock()) > 0.0:
             self._sleep(left)
-        self.note(self._clock() - deadline)
+        return self.note(self._clock() - deadline)
 
-    def mark(self) -> None:
+    def mark(self) -> float:
         """For a driver that waits for its own clock: only measure how much longer than a period the step took."""
         now = self._clock()
         self._step += 1
         late, self._origin = now - self._origin - self.period, now
-        self.note(late)
+        return self.note(late)
 
-    def note(self, late: float) -> None:
+    def note(self, late: float) -> float:
         """Count one step that came `late` seconds after its deadline (before it, if negative)."""
-        self.steps += 1
-        self._sum += late
-        self._squares += late * late
-        self._worst = max(self._worst, late)
-        if late > self.tolerance * self.period:
-            self._miss(late)
+        self.lateness.append(late)
+        missed = late > self.tolerance * self.period
+        self.misses += missed
+        self._recent.append(missed)
         if late > self.period:  # start the grid anew
             self._origin, self._step = self._clock(), 0
+        if missed:
+            self._check(late)
+        return late
 
-    def _miss(self, late: float) -> None:
-        self.misses += 1
-        now = self._clock()
-        self._recent.append(now)
-        while self._recent[0] < now - 1.0:
-            self._recent.popleft()
-        if self.max_gap is not None and late > self.max_gap:
-            raise PlantError(f"the control loop was {1e3 * late:.0f} ms late once (limit {1e3 * self.max_gap:.0f} ms)")
-        if self.max_misses is not None and len(self._recent) > self.max_misses:
-            raise PlantError(
-                f"{len(self._recent)} of {1.0 / self.period:.0f} deadlines missed within 1 s "
-                f"(limit {self.max_misses}): the machine is too busy for this rate"
+    def _check(self, late: float) -> None:
+        if self.max_gap is not None and late > self.max_gap * self.period:
+            raise PlantFailed(
+                f"the control loop was {1e3 * late:.0f} ms late once (limit: {self.max_gap:g} periods of "
+                f"{1e3 * self.period:g} ms)"
+            )
+        if self.late_share is not None and sum(self._recent) > self.late_share * self.WINDOW:
+            raise PlantFailed(
+                f"{sum(self._recent)} of the last {len(self._recent)} control steps were late (limit: "
+                f"{100 * self.late_share:g} % of {self.WINDOW}): policy or machine are too slow for "
+                f"{1.0 / self.period:g} Hz"
+            )
+        wall, plant = self._clock() - self._begun, self.steps * self.period
+        if self.max_stretch is not None and wall > self.max_stretch * plant + self.SLACK:
+            raise PlantFailed(
+                f"{plant:.2f} s of the plant's time took {wall:.2f} s (limit: {self.max_stretch:g} times)"
             )
 
     def statistics(self) -> dict[str, float]:
-        """Deadline misses and the lateness's mean, standard deviation and worst, in ms."""
-        n = max(self.steps, 1)
-        mean = self._sum / n
-        deviation = math.sqrt(max(self._squares / n - mean * mean, 0.0))
+        """Late steps, and the lateness's median, 99th percentile and worst, in ms."""
+        late = np.array(self.lateness or [0.0])
         return {
             "deadline_misses": float(self.misses),
-            "lateness_mean_ms": 1e3 * mean,
-            "jitter_ms": 1e3 * deviation,
-            "lateness_max_ms": 1e3 * self._worst,
+            "lateness_median_ms": 1e3 * float(np.median(late)),
+            "lateness_p99_ms": 1e3 * float(np.quantile(late, 0.99)),
+            "lateness_max_ms": 1e3 * float(np.max(late)),
         }
+
+
+def priority(level: int) -> str:
+    """This thread's real-time priority, 0: none; in words, why that is not permitted, or ""."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO if level else os.SCHED_OTHER, os.sched_param(level))
+    except OSError as error:
+        return f"no real-time priority ({error.strerror}; see ulimit -r)"
+    return ""
+
+
+def real_time() -> list[str]:
+    """Lock this process's memory, raise its priority, hold garbage collection off; in words, what is not permitted."""
+    notes = []
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mlockall(3) != 0:  # MCL_CURRENT | MCL_FUTURE
+        notes.append(f"memory is not locked ({os.strerror(ctypes.get_errno())}; see ulimit -l)")
+    if note := priority(HOST):
+        notes.append(note)
+    return notes
 
 
 class Paced(Plant):
@@ -133,53 +171,11 @@ class Paced(Plant):
         self.pacer.wait()
         return observation
 
-    def stop(self) -> None:
-        self.plant.stop()
+    def stop(self) -> Safe | None:
+        return self.plant.stop()
 
     def close(self) -> None:
         self.plant.close()
 
     def statistics(self) -> dict[str, float]:
         return {**self.plant.statistics(), **self.pacer.statistics()}
-
-
-class DriverThread:
-    """One thread that makes all calls to a driver, so that a driver which hangs can be given up on.
-
-    A call that times out leaves the thread stuck in it: the worker is `stuck` from then on and refuses further calls.
-    It is a daemon thread, so that it does not keep the process alive.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.stuck = False
-        self._name = name
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            function, reply = job
-            try:
-                reply.put((True, function()))
-            except BaseException as error:  # handed to the caller, whatever it is
-                reply.put((False, error))
-
-    def call(self, function: Callable[[], Result], timeout: float, what: str) -> Result:
-        """function(), or PlantError when it takes longer than `timeout` s or raises anything."""
-        if self.stuck:
-            raise PlantError(f"{what}: the driver is stuck in an earlier call; reconnect the device and start anew")
-        reply: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._jobs.put((function, reply))
-        try:
-            good, value = reply.get(timeout=timeout)
-        except queue.Empty:
-            self.stuck = True
-            raise PlantError(f"{what}: no answer from the driver within {timeout:g} s") from None
-        if not good:
-            raise PlantError(f"{what}: {type(value).__name__}: {value}") from value
-        return value  # type: ignore[no-any-return]
-
-    def end(self) -> None:
-        """Let the thread finish (a stuck one is left to the end of the process)."""
-        self._jobs.put(None)

@@ -16,17 +16,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ArmLimits:
-    """What the arm may do, per joint: rad, rad/s, rad/s^2 (acceleration may be None: not checked)."""
+    """What the arm may do, per joint: rad, rad/s, rad/s^2, Nm (acceleration and effort may be None: not checked)."""
 
     joints: tuple[str, ...]
     lower: Array
     upper: Array
     velocity: Array
     acceleration: Array | None = None
+    effort: Array | None = None  # measured, while it moves
 
     def __post_init__(self) -> None:
         n = len(self.joints)
-        for name in ("lower", "upper", "velocity", "acceleration"):
+        for name in ("lower", "upper", "velocity", "acceleration", "effort"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_vector(getattr(self, name), f"limits.{name}", n))
         if n == 0 or len(set(self.joints)) != n:
@@ -52,6 +53,15 @@ class ArmLimits:
                     f"beyond its limit of {limit:.3f} {unit}"
                 )
         return ""
+
+
+def beyond(measured: Array, limit: Array, joints: tuple[str, ...], what: str, unit: str) -> str:
+    """The joint whose measured value is not within +-limit, in words; "" if there is none. NaN is not within."""
+    wrong = ~(np.abs(measured) <= limit)
+    if not wrong.any():
+        return ""
+    j = int(np.argmax(wrong))
+    return f"measured {what} of joint {joints[j]} is {measured[j]:.3f} {unit} (limit {limit[j]:.3f})"
 
 
 def minimum_jerk(start: ArrayLike, goal: ArrayLike, seconds: float, rate: float = 100.0) -> JointTrajectory:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros import checks
 from crbo_ros.core.space import as_vector
 from crbo_ros.errors import InvalidInput
 
@@ -77,8 +77,14 @@ class Agent:
             width = len(b)
         if self.input_offset.shape != (self.n_in,) or self.input_scale.shape != (self.n_in,):
             raise InvalidInput(f"policy: input_offset and input_scale must have {self.n_in} entries")
+        if not np.all(np.isfinite(self.input_offset)) or not np.all(np.isfinite(self.input_scale)):
+            raise InvalidInput("policy: input_offset or input_scale has an entry that is not finite")
+        if not np.all(self.input_scale != 0.0) or not self.input_clip > 0.0:
+            raise InvalidInput("policy: input_scale must not be 0 and input_clip must be above 0: nothing would get in")
         if self.output != "greedy" and not (self.low.shape == self.high.shape == (self.n_out,)):
             raise InvalidInput(f"policy: low and high must have {self.n_out} entries")
+        if self.output != "greedy" and not np.all(self.low < self.high):
+            raise InvalidInput("policy: every entry of low must be below that of high")
         if self.output == "squash" and not np.all(np.isfinite(self.high - self.low)):
             raise InvalidInput("policy: a squashed output needs finite bounds low and high")
 
@@ -125,14 +131,12 @@ class Agent:
     def load(cls, path: Path) -> Agent:
         """Read what `save` wrote; InvalidInput with the file's name if it is something else."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                meta = json.loads(str(file["meta"]))
-                depth = sum(name.startswith("w") for name in file.files)
-                layers = [(file[f"w{i}"], file[f"b{i}"]) for i in range(1, depth + 1)]
-                norm = {name: file[name] for name in ("input_offset", "input_scale") if name in file.files}
+            file = checks.load_arrays(path)
+            meta = checks.parse_json(str(file["meta"]), "meta")
+            depth = sum(name.startswith("w") for name in file)
+            layers = [(file[f"w{i}"], file[f"b{i}"]) for i in range(1, depth + 1)]
+            norm = {name: file[name] for name in ("input_offset", "input_scale") if name in file}
             how = {k: meta.pop(k) for k in ("activation", "output", "input_clip", "low", "high") if k in meta}
             return cls(layers, meta=meta, **norm, **how)
-        except FileNotFoundError:
-            raise InvalidInput(f"policy file {path} does not exist") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-            raise InvalidInput(f"policy file {path} cannot be read: {error}") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+            raise InvalidInput(f"policy file {path}: {str(error).removeprefix(f'{path}: ')}") from None

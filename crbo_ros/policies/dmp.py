@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros import checks
 from crbo_ros.core.space import as_vector
 from crbo_ros.errors import InvalidInput
 
@@ -180,8 +181,7 @@ class DMP:
     def load(cls, path: str | Path, *, rate: float = 240.0) -> tuple[DMP, dict[str, float]]:
         """(primitive, further numbers) of a file that `save` wrote."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                data = {name: archive[name] for name in archive.files}
+            data = checks.load_arrays(Path(path))
             if str(data.pop("format")) != FORMAT:
                 raise ValueError("another format")
             weights, goal = data.pop("weights"), data.pop("goal")
@@ -195,7 +195,7 @@ class DMP:
             dmp.set_weights(np.concatenate([weights.ravel(), goal]))
             return dmp, {name: float(value) for name, value in data.items()}
         except InvalidInput as error:
-            raise InvalidInput(f"{path}: {error}") from None
+            raise InvalidInput(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
         except OSError as error:
             raise InvalidInput(f"{path}: cannot be read ({error})") from None
         except (KeyError, ValueError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as error:

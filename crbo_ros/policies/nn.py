@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crbo_ros import checks
 from crbo_ros.compiled import network
 from crbo_ros.core.space import as_vector
 from crbo_ros.errors import InvalidInput
@@ -51,6 +52,8 @@ class NNPolicy:
         for name in ARRAYS:
             if not np.all(np.isfinite(getattr(self, name))):
                 raise InvalidInput(f"policy: {name} has an entry that is not finite")
+        if not np.all(self.input_scale != 0.0):
+            raise InvalidInput("policy: input_scale must not be 0: nothing would get in")
 
     def get_weights(self) -> Array:
         """theta (n_weights,): a copy of the last layer, its weights row-major, then its biases."""
@@ -82,10 +85,8 @@ class NNPolicy:
     def load(cls, path: Path) -> NNPolicy:
         """Read what `save` wrote; InvalidInput with the file's name if it is something else."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                meta = json.loads(str(file["meta"])) if "meta" in file else {}
-                return cls({name: file[name] for name in ARRAYS if name in file}, meta)
-        except FileNotFoundError:
-            raise InvalidInput(f"policy file {path} does not exist") from None
-        except (OSError, ValueError, KeyError) as error:
-            raise InvalidInput(f"policy file {path} cannot be read: {error}") from None
+            file = checks.load_arrays(path)
+            meta = checks.parse_json(str(file["meta"]), "meta") if "meta" in file else {}
+            return cls({name: file[name] for name in ARRAYS if name in file}, meta)
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise InvalidInput(f"policy file {path}: {str(error).removeprefix(f'{path}: ')}") from None

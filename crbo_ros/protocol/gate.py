@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from crbo_ros.protocol.records import APPROVED, Offer, Verdict
 
 HELD, LOST, QUIT = "held", "lost", "quit"
+MOST = 16  # names that are kept
 SETTLED = 0.05  # s that a monitor must have been heard for: a burst of old messages after a freeze is no sign of life
 
 
@@ -32,6 +33,8 @@ class Presence:
         self._heard: dict[str, float] = {}
 
     def hear(self, now: float, who: str) -> None:
+        if len(self._heard) >= MOST and who not in self._heard and self.count(now) >= MOST:
+            return  # a flood of names: more than one is too many already
         self._heard = {name: when for name, when in self._heard.items() if now - when <= self.seconds} | {who: now}
 
     def count(self, now: float) -> int:
@@ -46,9 +49,11 @@ class Gate:
         self._lock = threading.Lock()
         self._heard = self._since = -math.inf
         self._monitor_uid, self._armed, self._reason = "", False, ""
+        self.holds = 0  # how often the monitor was told to stop, as far as was heard
 
-    def beat(self, now: float, monitor_uid: str, armed: bool, reason: str = "") -> None:
+    def beat(self, now: float, monitor_uid: str, armed: bool, reason: str = "", holds: int = 0) -> None:
         with self._lock:
+            self.holds = holds
             if monitor_uid != self._monitor_uid or not 0.0 <= now - self._heard <= self.timeout:
                 self._since = now
             self._heard, self._monitor_uid, self._armed, self._reason = now, monitor_uid, armed, reason

@@ -45,6 +45,8 @@ from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
 LEASE = 600.0  # s
+MOST_PENDING = 64  # proposals with runners at the same time; a stranger who asks and asks gets no more
+MOST_VERDICTS = 50  # kept of one proposal
 ENDS = {  # outcome of an episode -> what the method is told, and how the proposal ends
     COMPLETED: ("tell", TrialStatus.COMPLETED),
     TERMINATED: ("tell", TrialStatus.COMPLETED),
@@ -104,8 +106,8 @@ class OptimizerServer:
     ) -> OptimizerServer:
         """Create the experiment, or carry on with it. `make(settings)` builds the method.
 
-        Carrying on changes gamma and j_min where they are given and different; anything else that differs is another
-        experiment, and refused.
+        Carrying on changes gamma and the contract where they are given and different; anything else that differs is
+        another experiment, and refused.
         """
         if lease < 2.0 * problem.episode_seconds:
             raise InvalidInput(
@@ -168,6 +170,8 @@ class OptimizerServer:
                 return Answer(DONE, self.message, offer=None if best is None else self._offer(best_as_proposal(best)))
             if self.state in (PAUSED, ERROR):
                 return Answer(WAIT, self.message or self.state, 0.5)
+            if len(self.pending) >= MOST_PENDING:
+                return Answer(WAIT, f"{MOST_PENDING} proposals are pending; ends of those come first", 1.0)
             if self.budget and self.method.n + len(self.pending) >= self.budget:
                 return Answer(WAIT, "the rest of the budget is pending with other runners", 0.1)
             return self._new_proposal(runner, request_id)
@@ -271,6 +275,8 @@ class OptimizerServer:
             self.store.add_episode(episode)
         else:
             arguments = [id, episode.value if episode.counts else episode.reason]
+            if episode.breach and verb in ("tell", "fail"):
+                arguments.append(episode.breach)
             self.store.end_proposal(id, end, episode.reason, (verb, arguments), time.time(), episode)
             trouble = self._tell(verb, arguments, end)
         self._leases.end(id)
@@ -322,16 +328,16 @@ class OptimizerServer:
         return row
 
     def returns(self, start: int = 0, limit: int = 500) -> tuple[int, list[Episode]]:
-        """How many returns the store holds, and those from number `start` on, oldest first."""
+        """How many executed episodes the store holds, and those from number `start` on, oldest first."""
         with self._lock:
-            found = [episode for episode in self.store.episodes() if episode.counts]
+            found = [episode for episode in self.store.episodes() if episode.executed]
             return len(found), found[start : start + limit]
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Keep a verdict for the record; one about another experiment or an unknown proposal is ignored."""
         with self._lock:
             if verdict.experiment_uid == self.uid and self.store.proposal(verdict.proposal_id) is not None:
-                self.store.add_verdict(verdict)
+                self.store.add_verdict(verdict, MOST_VERDICTS)
 
     def expire_due(self) -> list[int]:
         """End the proposals whose lease is over; their ids."""
@@ -347,7 +353,7 @@ class OptimizerServer:
     # -- the operator's commands ------------------------------------------------------------------
 
     def configure(self, **changes: Any) -> None:
-        """Change gamma or j_min of a method that has them; recorded."""
+        """Change gamma or the contract of a method that has them; recorded."""
         with self._lock:
             if not hasattr(self.method, "configure"):
                 raise InvalidInput(f"{', '.join(changes)}: method {self.method.name!r} has no such setting")
@@ -358,6 +364,18 @@ class OptimizerServer:
             except StoreError:
                 self._rebuild()  # what was not written down is not effective
                 raise
+            if self.state == EXHAUSTED:  # by other terms there may be something left
+                self.state, self.message = RUNNING, ""
+
+    def mark(self, id: int, violation: str) -> bool:
+        """Somebody reported a rollout as a violation: the method hears of it, once; recorded."""
+        with self._lock:
+            if not 0 <= id < len(self.method.trials) or self.method.trials[id].violation:
+                return False
+            self._forget()
+            self.store.add_event("mark", [id, violation])
+            self._tell("mark", [id, violation], self.method.trials[id].end)
+            return True
 
     def pause(self) -> tuple[bool, str]:
         with self._lock:
@@ -398,6 +416,7 @@ class OptimizerServer:
         """Metrics for people, as OptimizerState needs them."""
         with self._lock:
             ends = [trial.end for trial in self.method.trials]
+            kinds = [trial.proposal.kind for trial in self.method.trials]
             y = self.method.data()[1]
             best, report = self.method.best(), self.method.report()
             start = next((t.value for t in self.method.trials if t.end is TrialStatus.COMPLETED), math.nan)
@@ -413,6 +432,8 @@ class OptimizerServer:
                 "last_return": float(y[-1]) if len(y) else math.nan,
                 "average_return": float(np.mean(y)) if len(y) else math.nan,
                 "start_return": start,
+                "steered": kinds.count("steered"),
+                "repeated": kinds.count("proven"),
                 "best": best,
                 "propose_seconds": self.propose_seconds,
             }

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from crbo_ros.core.safe import Safe as Safe
 from crbo_ros.core.trial import NAN
 from crbo_ros.protocol.gate import Permit
 from crbo_ros.protocol.records import Episode, Offer
@@ -85,7 +86,13 @@ class Ran:
     steps: int = 0
     duration: float = 0.0
     deadline_misses: int = 0
+    median_lateness: float = 0.0
+    p99_lateness: float = 0.0
     max_lateness: float = 0.0
+    violation: str = ""
+    signal_names: Sequence[str] = ()
+    signal_values: Sequence[float] = ()
+    signal_limits: Sequence[float] = ()
     stopped_by: str = ""  # gate.HELD, gate.LOST or gate.QUIT where somebody stopped it
 
 
@@ -96,14 +103,6 @@ class Progress:
     stage: Stage
     ran: Ran | None = None  # with ENDED
     reason: str = ""  # with BROKEN
-
-
-@dataclass(frozen=True)
-class Safe:
-    """Whether the plant is in its safe state, and what that rests on."""
-
-    confirmed: bool
-    reason: str = ""
 
 
 class Rig(Protocol):
@@ -121,7 +120,7 @@ class Rig(Protocol):
         """At once, from any state. Kind: gate.HELD, gate.LOST or gate.QUIT. Tries once more if it is not safe."""
 
     def safe(self) -> Safe:
-        """Whether the plant is safe now that it has stopped."""
+        """Whether the plant is safe, as far as anybody has measured; UNCONFIRMED while it moves."""
 
     def rest(self, theta: np.ndarray) -> None:
         """The run is over: keep this policy, where that means something."""
@@ -160,7 +159,10 @@ class Memory(Protocol):
     def request_id(self) -> str: ...
     def new_request(self) -> str: ...
     def begin(self, episode_uid: str, request_id: str, offer: Offer, verdict_id: str) -> None: ...
-    def interrupt(self, episode_uid: str, reason: str) -> None: ...
+    def interrupt(self, episode_uid: str, reason: str, broken: bool = False) -> None: ...
+    def breaks(self, request_id: str) -> int: ...
+    def latch(self, fault: str) -> None: ...
+    def fault(self) -> str: ...
     def recover(self) -> int: ...
     def interruptions(self, request_id: str) -> int: ...
     def forgive(self, request_id: str) -> None: ...
@@ -175,6 +177,7 @@ class Limits:
 
     answer: float = 20.0  # until a question is asked again
     repeats: int = 2  # of a proposal whose execution was broken off
+    breaks: int = 3  # of the plant under one proposal, before that is set aside
     failures: int = 10  # in a row, before a person must look
     patience: float = 2.0  # that a prepared plant waits for a verdict; then it is made safe meanwhile
     recheck: float = 1.0  # between two looks at whether the run is over, while nothing may move
@@ -183,6 +186,10 @@ class Limits:
     retry: float = 1.0  # after a disk or an optimizer that could not take a result
     farewell: float = 5.0  # for a result that the disk does not take while told to quit
     safe: float = 10.0  # for a plant to come to a stop before that is a fault
+
+
+UNKNOWN, SAFE, MOVING = "unknown", "safe", "moving"  # a plant, for people
+PLANTS = {UNKNOWN: 0, SAFE: 1, MOVING: 2}  # the numbers of msg/RunnerStatus
 
 
 @dataclass
@@ -197,5 +204,7 @@ class Status:
     episodes: int = 0
     interrupted: int = 0
     unreported: int = 0
-    plant_safe: bool = True
+    plant: str = UNKNOWN
+    plant_reason: str = ""  # what was measured, or why it is not known
+    holds: int = 0  # the monitor's last hold that the loop has looked at
     held: bool = False  # the monitor was told to stop everything

@@ -6,7 +6,7 @@ import hmac
 import json
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from typing import Any
@@ -27,6 +27,7 @@ COUNTING = (COMPLETED, TERMINATED)  # those whose return enters the data set
 # Status of a verdict, with the numbers of msg/SafetyVerdict.
 WAITING, APPROVED, REFUSED = "waiting", "approved", "vetoed"
 VERDICTS = {WAITING: 0, APPROVED: 1, REFUSED: 2}
+OPERATOR, HELD, DATA, INPUT = "operator", "held", "data", "input"  # rules besides the contract's
 AT_OPERATOR = "waits for the operator"  # how the reason of a verdict begins that only a person can end
 
 
@@ -35,7 +36,8 @@ def new_uid() -> str:
     return uuid.uuid4().hex
 
 
-CHANGEABLE = ("gamma", "j_min")  # settings that an operator may change within an experiment; the changes are recorded
+# settings that an operator may change within an experiment; the changes are recorded
+CHANGEABLE = ("gamma", "j_min", "j_min_drop", "risk", "budget", "start_rollouts")
 
 
 @dataclass(frozen=True)
@@ -107,14 +109,31 @@ class Episode:
     steps: int = 0
     duration: float = 0.0
     deadline_misses: int = 0
+    median_lateness: float = 0.0
+    p99_lateness: float = 0.0
     max_lateness: float = 0.0
     stamp: float = 0.0
     problem: str = ""
+    violation: str = ""  # the safety signal that went beyond its limit, in words
+    signal_names: Sequence[str] = ()
+    signal_values: Sequence[float] = ()
+    signal_limits: Sequence[float] = ()
 
     @property
     def counts(self) -> bool:
         """Whether its return enters the data set."""
         return self.outcome in COUNTING
+
+    @property
+    def executed(self) -> bool:
+        """Whether the contract counts it: it gave a return, or began and gave none by its own fault."""
+        return self.counts or bool(self.breach)
+
+    @property
+    def breach(self) -> str:
+        """Why it is a violation of the contract whatever its return was, or ""."""
+        failed = self.outcome == FAILED and self.verdict_id != ""
+        return self.violation or (f"it gave no return: {self.reason or 'failed'}" if failed else "")
 
     def to_json(self) -> str:
         """As one line of JSON; theta and value survive bit for bit (Python writes the shortest exact float)."""
@@ -127,6 +146,42 @@ class Episode:
         fields: dict[str, Any] = json.loads(text)
         fields["theta"] = np.array(fields["theta"], dtype=np.float64)
         return Episode(**fields)
+
+
+@dataclass(frozen=True)
+class ContractState:
+    """The contract at a glance. Fields as in msg/SafetyContract."""
+
+    experiment_uid: str
+    monitor_uid: str
+    state: str  # kept | empty | waits | refused | none
+    reason: str
+    risk: float
+    budget: int
+    threshold: float
+    start_mean: float
+    start_spread: float
+    start_rollouts: int
+    executed: int
+    violations: int
+    novel: int
+    novel_violations: int
+    allowed: int
+    pending: int
+    account: float
+    loan: float
+    needed: float
+    proven_id: int
+    proven_mean: float
+    lipschitz: float
+    lipschitz_shown: float
+    coverage: float
+    slack: float
+    reported: Sequence[int] = ()
+    signal_names: Sequence[str] = ()
+    signal_bounds: Sequence[float] = ()
+    signal_limits: Sequence[float] = ()
+    stamp: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,10 +199,14 @@ class Verdict:
     stamp: float = 0.0
     valid_for: float = 0.0  # s from the question on
     worst_case: float = NAN
+    rule: str = ""  # which one spoke: those of core.contract, or OPERATOR, HELD, DATA, INPUT
+    account: float = NAN
+    gate: float = NAN
     threshold: float = -math.inf
     nearest_id: int = -1
     distance: float = NAN
     lipschitz: float = NAN
+    lipschitz_shown: float = NAN
     lipschitz_source: str = ""
     nonce: str = ""
     proof: str = ""
@@ -158,7 +217,7 @@ class Verdict:
 
     def proven(self, key: str) -> bool:
         """Whether it comes from a holder of the key. Without a key nobody can tell, and it is taken at its word."""
-        return not key or hmac.compare_digest(self.proof, self._mac(key))
+        return not key or hmac.compare_digest(self.proof.encode(), self._mac(key).encode())
 
     def _mac(self, key: str) -> str:
         told = (self.status, self.verdict_id, self.monitor_uid, self.experiment_uid, self.proposal_id, self.theta_hash)

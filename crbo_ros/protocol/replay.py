@@ -41,6 +41,9 @@ def apply(method: Method, verb: str, arguments: list[Any]) -> None:
     if verb == "configure":
         method.configure(**arguments[0])  # type: ignore[attr-defined]
     else:
+        if verb in ("tell", "fail") and len(arguments) == 3:
+            method.mark(arguments[0], arguments[2])
+            arguments = arguments[:2]
         getattr(method, verb)(*arguments)
 
 

@@ -7,7 +7,8 @@ time that it returned has passed. `told` may be called from another thread; the 
 What it keeps, whatever is dropped, delayed, doubled, frozen or killed (test/protocol/test_loop.py tries):
 1. the policy begins only under a permit without refusal, once for each verdict, after that is on disk;
 2. what was begun ends as exactly one result or as interrupted; repeated at most `repeats` times, then HELD;
-3. a plant that is broken, or not known to be safe, is a FAULT until a person clears it, and ends no proposal;
+3. a plant that is broken, or not known to be safe, is a FAULT until a person clears it, in this life or the next, and
+   ends no proposal; but one under which it broke `breaks` times is set aside;
 4. STOP and QUIT stop the plant in the same call, from every state; QUIT leaves no measured result behind;
 5. no call blocks (but for the spool's disk), and no jump of the clock opens a gate.
 """
@@ -30,9 +31,12 @@ from crbo_ros.protocol.ports import (
     DONE,
     DUPLICATE,
     MONITOR,
+    MOVING,
     OK,
     OPTIMIZER,
     REFUSED,
+    SAFE,
+    UNKNOWN,
     WAIT,
     Answer,
     Command,
@@ -42,6 +46,7 @@ from crbo_ros.protocol.ports import (
     Ran,
     Receipt,
     Rig,
+    Safe,
     Stage,
     State,
     Status,
@@ -73,6 +78,7 @@ class _Hand:
     request_id: str
     leased_until: float
     begun: int  # executions that were broken off since a person last looked
+    breaks: int  # executions under which the plant failed
     permit: Permit | None = None
     episode_uid: str = ""
     prepared_at: float = math.nan
@@ -102,6 +108,7 @@ class EpisodeLoop:
     space: Space | None = None
     key: str = ""
     exit_when_done: bool = False
+    consent: str = ""  # what a person must agree to (CLEAR) before the first movement of this life; "": nothing
     say: Callable[[str, str], None] = _nothing  # (level, text) to the log
     stamp: Callable[[], float] = time.time  # for people: when a result was made
 
@@ -126,6 +133,13 @@ class EpisodeLoop:
         self._complaint: tuple[str, float | None] = ("", None)  # (what it waits for, since when unless said)
         self.why_done = ""
         self._quit_at = math.nan
+        self._look_at_the_plant(self.rig.safe())
+        if fault := self.spool.fault():  # of a life before this one
+            self._go(State.FAULT, fault)
+        elif self.status.plant != SAFE:
+            self._latch(f"the plant is not known to be safe: {self.status.plant_reason}")
+        elif self.consent:
+            self._go(State.HELD, f"waits for the operator's consent (clear): {self.consent}")
 
     @property
     def state(self) -> State:
@@ -223,7 +237,12 @@ class EpisodeLoop:
         """Do what can be done now, one thing; s until it wants to be called again at the latest."""
         if now < self._last:  # no clock of ours goes back; should one, no question or pause of before counts
             self._question, self._not_before = None, now
-        self._last = now
+        self._last, holds = now, self.gate.holds
+        pause = self._step(now)
+        self.status.holds = holds  # what is safe from here on is so under that hold
+        return pause
+
+    def _step(self, now: float) -> float:
         if self._quitting and math.isnan(self._quit_at):
             self._quit_at = now
         hand = self._hand
@@ -263,6 +282,11 @@ class EpisodeLoop:
         hand = self._in_hand()
         if self._quitting:
             return self._end()
+        if hand.breaks >= self.limits.breaks:
+            reason = f"set aside: the plant failed {hand.breaks} times under it"
+            self.say("error", f"proposal {hand.offer.id} ({hand.offer.kind}) is {reason}")
+            self._result(hand, Ran(FAILED, reason=reason))
+            return 0.0
         if hand.begun > self.limits.repeats:
             self._go(State.HELD, f"proposal {hand.offer.id} was begun {hand.begun} times and broken off each time")
             self.say("error", f"{self.status.message}: clear it, or give it back")
@@ -278,7 +302,7 @@ class EpisodeLoop:
             self._complain(now)
             return min(self.limits.look, 0.02)
         hand.permit, hand.ran, hand.prepared_at, hand.pause, hand.released = None, None, math.nan, 0.02, False
-        self.status.plant_safe = False
+        self.status.plant, self.status.plant_reason = MOVING, ""
         self._go(State.READY, f"proposal {hand.offer.id} ({hand.offer.kind})")
         self.rig.prepare(hand.offer)
         return 0.0
@@ -376,13 +400,15 @@ class EpisodeLoop:
         if progress.stage is Stage.BROKEN:
             return self._fault(progress.reason)
         if progress.stage not in (Stage.IDLE, Stage.ENDED):
+            if (safe := self.rig.safe()).confirmed:  # though what drove it has not come back
+                self._look_at_the_plant(safe)
             if now - hand.stopping_since > self.limits.safe:
-                return self._fault(f"the plant did not stop within {self.limits.safe:g} s")
+                return self._fault(f"policy or plant did not come to an end within {self.limits.safe:g} s")
             return min(self.limits.look, 0.01)
         if hand.ran is None and progress.ran is not None:
             hand.ran = progress.ran
         safe = self.rig.safe()
-        self.status.plant_safe = safe.confirmed
+        self._look_at_the_plant(safe)
         return self._book(hand, "" if safe.confirmed else f"the plant is not known to be safe: {safe.reason}")
 
     def _book(self, hand: _Hand, fault: str) -> float:
@@ -395,21 +421,25 @@ class EpisodeLoop:
                 self.status.episodes += 1
             self._result(hand, ran)
         else:
-            self._interrupted(hand, (ran.reason if ran is not None else "") or self._quitting or "stopped")
+            reason = (ran.reason if ran is not None else "") or self._quitting or "stopped"
+            if not begun:
+                self.say("warning", f"proposal {hand.offer.id} does not run: {reason}")
+            self._interrupted(hand, reason)
             self._go(State.PREPARE)
         if fault:
-            self._go(State.FAULT, fault)
-            self.say("error", f"FAULT: {fault}")
+            self._latch(fault)
         return 0.0
 
-    def _interrupted(self, hand: _Hand, reason: str) -> None:
+    def _interrupted(self, hand: _Hand, reason: str, broken: bool = False) -> None:
         if not hand.episode_uid:
             return
         uid, hand.episode_uid = hand.episode_uid, ""
-        hand.begun += 1
+        hand.begun += not broken
+        hand.breaks += broken
         self.status.interrupted += 1
-        self.say("warning", f"proposal {hand.offer.id} was broken off ({hand.begun}): {reason}")
-        self._notes.append(partial(self.spool.interrupt, uid, reason))
+        count = hand.breaks if broken else hand.begun
+        self.say("warning", f"proposal {hand.offer.id} was broken off ({count}): {reason}")
+        self._notes.append(partial(self.spool.interrupt, uid, reason, broken))
         self._write_notes()
 
     def _result(self, hand: _Hand, ran: Ran) -> None:
@@ -432,9 +462,15 @@ class EpisodeLoop:
             steps=ran.steps,
             duration=ran.duration,
             deadline_misses=ran.deadline_misses,
+            median_lateness=ran.median_lateness,
+            p99_lateness=ran.p99_lateness,
             max_lateness=ran.max_lateness,
             stamp=self.stamp(),
             problem=hand.offer.problem,
+            violation=ran.violation,
+            signal_names=tuple(ran.signal_names),
+            signal_values=tuple(ran.signal_values),
+            signal_limits=tuple(ran.signal_limits),
         )
         self._not_before = -math.inf
         self._go(State.KEEP)
@@ -447,7 +483,7 @@ class EpisodeLoop:
                 self._request = self.spool.add(episode)
                 self._unreported.append(episode)
                 self._kept = None
-                if episode.counts:
+                if episode.executed:
                     self.recent = [*self.recent[-2:], episode]
             except StoreError as error:  # the plant is safe; the result waits for room on the disk
                 self.say("error", f"the result of proposal {episode.proposal_id} cannot be kept: {error}")
@@ -472,6 +508,8 @@ class EpisodeLoop:
             if self.state is State.HELD and now - self._asked > self.limits.recheck:
                 self._asked = now
                 self.link.propose(self._ask(now), self._request)
+            elif self.state is State.FAULT:
+                self._look_at_the_plant(self.rig.safe())
             return 0.1
         self._cleared = False
         hand = self._hand
@@ -480,7 +518,12 @@ class EpisodeLoop:
             self.rig.stop(LOST, "cleared by a person")
             self._go(State.FAULT, f"the plant was not known to be safe ({safe.reason}); stopping it again, then clear")
             return 0.1
-        self.status.plant_safe, self._failures = True, 0
+        self._look_at_the_plant(safe)
+        self._failures = 0
+        if self.state is State.FAULT:
+            self.say("warning", f"a person has cleared the fault: {self.status.message} ({safe})")
+            self._notes.append(partial(self.spool.latch, ""))
+            self._write_notes()
         if hand is None:
             self._go(State.HAND_IN)
         elif self._kept is not None:
@@ -587,8 +630,8 @@ class EpisodeLoop:
         hand = self._hand
         known = hand is not None and (hand.offer.experiment_uid, hand.offer.id) == (offer.experiment_uid, offer.id)
         if hand is None or not known:
-            begun = self.spool.interruptions(self._request)
-            hand = self._hand = _Hand(offer, self._request, 0.0, begun)
+            begun, breaks = self.spool.interruptions(self._request), self.spool.breaks(self._request)
+            hand = self._hand = _Hand(offer, self._request, 0.0, begun, breaks)
         hand.leased_until = question.sent + offer.lease
         self.status.proposal_id, self.status.experiment_uid = offer.id, offer.experiment_uid
         self._not_before = -math.inf
@@ -634,13 +677,23 @@ class EpisodeLoop:
     def _fault(self, reason: str) -> float:
         """The plant is broken, by no fault of the proposal: it stays in hand, and a person must look."""
         self.rig.stop(LOST, reason)
-        self._interrupted(self._in_hand(), reason)
+        self._interrupted(self._in_hand(), reason, broken=True)
         self._in_hand().stopping_since = math.nan
-        self.status.plant_safe, self.status.verdict_id = False, ""
-        self._question = None
-        self._go(State.FAULT, reason)
-        self.say("fatal", f"FAULT: {reason}")
+        self.status.verdict_id = ""
+        self._look_at_the_plant(self.rig.safe())
+        self._latch(reason)
         return 0.0
+
+    def _latch(self, fault: str) -> None:
+        """Nothing begins until a person clears it, in this life or the next."""
+        self._question = None
+        self._go(State.FAULT, fault)
+        self.say("fatal", f"FAULT: {fault} (the plant: {self.status.plant}, {self.status.plant_reason})")
+        self._notes.append(partial(self.spool.latch, fault))
+        self._write_notes()
+
+    def _look_at_the_plant(self, safe: Safe) -> None:
+        self.status.plant, self.status.plant_reason = SAFE if safe.confirmed else UNKNOWN, safe.reason
 
     def _write_notes(self) -> None:
         """Mark in the spool what the optimizer has answered and what was broken off, while others are busy.

@@ -17,21 +17,25 @@ CREATE TABLE executions (
     episode_uid TEXT PRIMARY KEY, request_id TEXT NOT NULL, experiment_uid TEXT NOT NULL, proposal_id INTEGER NOT NULL,
     verdict_id TEXT UNIQUE NOT NULL, end TEXT NOT NULL DEFAULT 'begun', reason TEXT NOT NULL DEFAULT '',
     forgiven INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE fault (only INTEGER PRIMARY KEY CHECK (only = 1), reason TEXT NOT NULL);
+CREATE TABLE commands (stamp REAL NOT NULL, who TEXT NOT NULL, command TEXT NOT NULL, arguments TEXT NOT NULL);
 CREATE TABLE results (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
+    number INTEGER PRIMARY KEY, episode_uid TEXT UNIQUE NOT NULL, experiment_uid TEXT NOT NULL,
     episode TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'pending', answer TEXT NOT NULL DEFAULT '');
 """
-BEGUN, INTERRUPTED, ENDED = "begun", "interrupted", "ended"
+SCHEMA_VERSION = 4
+BEGUN, INTERRUPTED, BROKEN, ENDED = "begun", "interrupted", "broken", "ended"
 
 
 class Spool:
     """A result is pending (to be handed in), done (acknowledged) or refused (kept aside for a person).
 
-    An execution is begun, then ended (there is a result of the same uid) or interrupted (there never will be one).
+    An execution is begun, then ended (there is a result of the same uid), interrupted or broken (there never will be
+    one; broken: the plant failed under it). A fault of the plant stays on disk until a person clears it.
     """
 
     def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, 2, owner=True)
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -56,13 +60,32 @@ class Spool:
                 proposal_id=offer.id, verdict_id=verdict_id,
             )  # fmt: skip
 
-    def interrupt(self, episode_uid: str, reason: str) -> None:
-        """What was begun was broken off and gives no result."""
+    def interrupt(self, episode_uid: str, reason: str, broken: bool = False) -> None:
+        """What was begun was broken off and gives no result; `broken`: because the plant failed."""
         with self.database.transaction():
             self.database.execute(
                 "UPDATE executions SET end = ?, reason = ? WHERE episode_uid = ? AND end = ?",
-                INTERRUPTED, reason, episode_uid, BEGUN,
+                BROKEN if broken else INTERRUPTED, reason, episode_uid, BEGUN,
             )  # fmt: skip
+
+    def breaks(self, request_id: str) -> int:
+        """How often the plant failed under the proposal of this request, whoever has looked since."""
+        rows = self.database.query(
+            "SELECT count(*) FROM executions WHERE request_id = ? AND end = ?", request_id, BROKEN
+        )
+        return int(rows[0][0])
+
+    def latch(self, fault: str) -> None:
+        """A fault of the plant; "": a person has cleared it."""
+        with self.database.transaction():
+            self.database.execute("DELETE FROM fault")
+            if fault:
+                self.database.insert("fault", only=1, reason=fault)
+
+    def fault(self) -> str:
+        """The fault that nobody has cleared, or ""."""
+        rows = self.database.query("SELECT reason FROM fault")
+        return str(rows[0][0]) if rows else ""
 
     def recover(self) -> int:
         """After a start: whatever was begun and has no end was interrupted by the end of its process; how many."""
@@ -84,6 +107,11 @@ class Spool:
         """A person has looked: what was broken off before counts no more."""
         with self.database.transaction():
             self.database.execute("UPDATE executions SET forgiven = 1 WHERE request_id = ?", request_id)
+
+    def log_command(self, command: str, arguments: str, who: str, now: float) -> None:
+        """What a person told this runner, before it is done."""
+        with self.database.transaction():
+            self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
 
     # -- results -----------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ VERBS = {  # event -> how it leaves a trial
     "fail": TrialStatus.FAILED,
     "expire": TrialStatus.EXPIRED,
 }
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE experiment (
     uid TEXT PRIMARY KEY, name TEXT NOT NULL, task TEXT NOT NULL, problem TEXT NOT NULL, method TEXT NOT NULL,
@@ -39,19 +39,22 @@ CREATE TABLE proposals (
     id INTEGER PRIMARY KEY, runner TEXT NOT NULL, request_id TEXT NOT NULL, theta BLOB NOT NULL, kind TEXT NOT NULL,
     reason TEXT NOT NULL, mean REAL, sigma REAL, worst_case REAL, worst_case_paper REAL, gamma REAL,
     created REAL NOT NULL, report TEXT NOT NULL, end TEXT NOT NULL DEFAULT 'pending',
-    end_reason TEXT NOT NULL DEFAULT '', ended REAL, UNIQUE (runner, request_id));
+    end_reason TEXT NOT NULL DEFAULT '', ended REAL, events INTEGER NOT NULL, UNIQUE (runner, request_id));
 CREATE TABLE episodes (
     episode_uid TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), runner TEXT NOT NULL,
     outcome TEXT NOT NULL, value REAL, reason TEXT NOT NULL, verdict_id TEXT NOT NULL, predicted_worst_case REAL,
-    steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL, max_lateness REAL NOT NULL,
-    stamp REAL NOT NULL, problem TEXT NOT NULL);
+    steps INTEGER NOT NULL, duration REAL NOT NULL, deadline_misses INTEGER NOT NULL,
+    median_lateness REAL NOT NULL DEFAULT 0.0, p99_lateness REAL NOT NULL DEFAULT 0.0, max_lateness REAL NOT NULL,
+    stamp REAL NOT NULL, problem TEXT NOT NULL, violation TEXT NOT NULL DEFAULT '',
+    signals TEXT NOT NULL DEFAULT '[[], [], []]');
 CREATE INDEX episodes_of_proposals ON episodes (proposal_id);
 CREATE TABLE verdicts (
     verdict_id TEXT PRIMARY KEY, proposal_id INTEGER NOT NULL REFERENCES proposals (id), status TEXT NOT NULL,
     runner TEXT NOT NULL, monitor_uid TEXT NOT NULL, stamp REAL NOT NULL, worst_case REAL, threshold REAL,
-    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL);
+    nearest_id INTEGER, distance REAL, lipschitz REAL, lipschitz_source TEXT NOT NULL, reason TEXT NOT NULL,
+    rule TEXT NOT NULL, account REAL, gate REAL, lipschitz_shown REAL);
 CREATE TABLE events (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, arguments TEXT NOT NULL,
+    sequence INTEGER PRIMARY KEY, verb TEXT NOT NULL, arguments TEXT NOT NULL,
     aside TEXT NOT NULL DEFAULT '');
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, state BLOB NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -137,13 +140,13 @@ class ExperimentStore:
     ) -> None:  # fmt: skip
         """The proposal, and the head of the method's state just after it made it, in one transaction."""
         with self.database.transaction():
+            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.insert(
                 "proposals", id=proposal.id, runner=runner, request_id=request_id, theta=to_blob(proposal.theta),
                 kind=proposal.kind, reason=proposal.reason, mean=null(proposal.mean), sigma=null(proposal.sigma),
                 worst_case=null(proposal.worst_case), worst_case_paper=null(proposal.worst_case_paper),
-                gamma=null(proposal.gamma), created=now, report=json.dumps(report),
+                gamma=null(proposal.gamma), created=now, report=json.dumps(report), events=sequence,
             )  # fmt: skip
-            sequence = self.database.query("SELECT coalesce(max(sequence), 0) FROM events")[0][0]
             self.database.execute("INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", sequence, state)
 
     def proposals(self, where: str = "", *arguments: Any) -> list[ProposalRow]:
@@ -184,8 +187,10 @@ class ExperimentStore:
             "episodes", episode_uid=episode.episode_uid, proposal_id=episode.proposal_id, runner=episode.runner,
             outcome=episode.outcome, value=null(episode.value), reason=episode.reason, verdict_id=episode.verdict_id,
             predicted_worst_case=null(episode.predicted_worst_case), steps=episode.steps, duration=episode.duration,
-            deadline_misses=episode.deadline_misses, max_lateness=episode.max_lateness, stamp=episode.stamp,
-            problem=episode.problem,
+            deadline_misses=episode.deadline_misses, median_lateness=episode.median_lateness,
+            p99_lateness=episode.p99_lateness, max_lateness=episode.max_lateness, stamp=episode.stamp,
+            problem=episode.problem, violation=episode.violation,
+            signals=json.dumps([[*episode.signal_names], [*episode.signal_values], [*episode.signal_limits]]),
         )  # fmt: skip
 
     def add_event(self, verb: str, arguments: list[Any]) -> None:
@@ -220,8 +225,12 @@ class ExperimentStore:
             if verb == "configure":
                 continue
             trial = records[arguments[0]]
+            if verb == "mark":
+                trial.violation = arguments[1]
+                continue
             trial.end = VERBS[verb]
             trial.value, trial.reason = (arguments[1], "") if verb == "tell" else (math.nan, arguments[1])
+            trial.violation = arguments[2] if len(arguments) > 2 else ""
             if verb == "tell":
                 completed.append(arguments[0])
         return trials(records, completed, len(records[0].proposal.theta) if records else 0)
@@ -233,13 +242,14 @@ class ExperimentStore:
         uid = (self.experiment() or {}).get("uid", "")
         rows = self.database.query(
             "SELECT e.episode_uid, e.proposal_id, e.runner, p.theta, e.outcome, e.value, e.reason, e.verdict_id, "
-            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.max_lateness, e.stamp, e.problem "
+            "e.predicted_worst_case, e.steps, e.duration, e.deadline_misses, e.median_lateness, e.p99_lateness, "
+            "e.max_lateness, e.stamp, e.problem, e.violation, e.signals "
             "FROM episodes e JOIN proposals p ON p.id = e.proposal_id WHERE e.rowid = "
             "(SELECT max(rowid) FROM episodes WHERE proposal_id = e.proposal_id) ORDER BY e.rowid"
         )
         return [
-            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest)
-            for a, b, c, d, e, f, g, h, i, *rest in rows
+            Episode(a, uid, b, c, from_blob(d), e, nan(f), g, h, nan(i), *rest, *map(tuple, json.loads(signals)))
+            for a, b, c, d, e, f, g, h, i, *rest, signals in rows
         ]
 
     def find_episode(self, episode_uid: str) -> tuple[int, str, float] | None:
@@ -252,19 +262,24 @@ class ExperimentStore:
     def has_episode(self, proposal_id: int) -> bool:
         return bool(self.database.query("SELECT 1 FROM episodes WHERE proposal_id = ?", proposal_id))
 
-    def add_verdict(self, verdict: Verdict) -> None:
+    def add_verdict(self, verdict: Verdict, most: int) -> None:
+        """For the record; no more than `most` of one proposal."""
+        known = self.database.query("SELECT count(*) FROM verdicts WHERE proposal_id = ?", verdict.proposal_id)
+        if known[0][0] >= most:
+            return
         with self.database.transaction():
             self.database.execute(
-                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 verdict.verdict_id, verdict.proposal_id, verdict.status, verdict.runner, verdict.monitor_uid,
                 verdict.stamp, null(verdict.worst_case), null(verdict.threshold), verdict.nearest_id,
-                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason,
+                null(verdict.distance), null(verdict.lipschitz), verdict.lipschitz_source, verdict.reason, verdict.rule,
+                null(verdict.account), null(verdict.gate), null(verdict.lipschitz_shown),
             )  # fmt: skip
 
     def verdicts(self) -> list[dict[str, Any]]:
         columns = (
             "verdict_id proposal_id status runner monitor_uid stamp worst_case threshold nearest_id distance "
-            "lipschitz lipschitz_source reason"
+            "lipschitz lipschitz_source reason rule account gate lipschitz_shown"
         ).split()
         rows = self.database.query(f"SELECT {', '.join(columns)} FROM verdicts ORDER BY rowid")
         return [dict(zip(columns, row, strict=True)) for row in rows]

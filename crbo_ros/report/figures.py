@@ -65,6 +65,21 @@ def _draw_without_return(axes: Any, series: Series, limits: Limits | None) -> No
         axes.plot(*series.threshold, color=color, linewidth=1.0, linestyle=":", label="threshold", zorder=2)
 
 
+def draw_account(axes: Any, run: RunView) -> None:
+    """What the account of violations holds, the violations, and how many new policies may have fallen by now."""
+    if run.contract is None:
+        return
+    balance, violations, allowed = run.contract.balances()
+    ids = np.array(run.contract.ids)
+    order = np.argsort(ids, kind="stable")
+    axes.step(ids[order], allowed[order], where="post", color=BOUND, linestyle="--", label="allowed so far")
+    axes.step(ids[order], violations[order], where="post", color=OUTCOME_COLORS["vetoed"], label="violations")
+    axes.plot(ids[order], balance[order], color=BEST, linewidth=1.4, label="the account")
+    axes.axhline(0.0, color="#999999", linewidth=0.6)
+    axes.set(xlabel="proposal", ylabel="violations")
+    _legend(axes)
+
+
 def draw_coverage(axes: Any, run: RunView) -> None:
     """Share of the bounds that held, and gamma, both in [0, 1]."""
     series = run.series()
@@ -119,6 +134,7 @@ PANELS = {
     "hyperparameters": ("Hyperparameters", draw_hyperparameters),
     "policy": ("Best policy", draw_policy),
 }
+CONTRACT = ("Contract", draw_account)  # a panel of the page alone
 
 
 def panel(run: RunView, name: str, size: tuple[float, float] = (10.0, 4.0)) -> Any:
@@ -127,7 +143,7 @@ def panel(run: RunView, name: str, size: tuple[float, float] = (10.0, 4.0)) -> A
 
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
-    PANELS[name][1](axes, run)
+    (CONTRACT if name == "contract" else PANELS[name])[1](axes, run)
     axes.grid(alpha=0.3)
     return figure
 

@@ -97,6 +97,7 @@ def plain(value: Any) -> dict[str, Any]:
             content = codes.get(content, 0)
         elif name == "stamp":
             content = stamp(content)
+        content = list(content) if isinstance(content, tuple) else content
         found[name] = content.tolist() if isinstance(content, np.ndarray) else content
     return found
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros import __version__
-from crbo_ros.report.figures import PANELS, headline, overview, panel
+from crbo_ros.report.figures import CONTRACT, PANELS, headline, overview, panel
 from crbo_ros.report.trajectories import Replay, replay
 from crbo_ros.view.colors import OUTCOME_COLORS
+from crbo_ros.view.contract import contract_words
 from crbo_ros.view.numbers import UNKNOWN, number, percent
 from crbo_ros.view.record import read_run
 from crbo_ros.view.run_view import RunView
@@ -65,7 +66,7 @@ def page(run: RunView, shown: Replay) -> str:
     if run.experiment is None:
         body.append(f"<p>{escape(str(run.path.name))} holds no experiment yet.</p>")
     else:
-        body += [_cards(run), _drawing(run, "returns"), _drawing(run, "coverage"), _vetoes(run)]
+        body += [_cards(run), _drawing(run, "returns"), _drawing(run, "coverage"), _contract(run), _vetoes(run)]
         body += [_drawing(run, "hyperparameters"), _policy(run), _trajectories(shown), _episodes(run)]
         body.append(_configuration(run))
     return PAGE.format(title=escape(f"{run.name} · CRBO report"), style=STYLE, body="\n".join(body))
@@ -95,8 +96,14 @@ def _drawing(run: RunView, name: str) -> str:
     svg = io.BytesIO()
     panel(run, name).savefig(svg, format="svg", metadata={"Date": None})
     source = base64.b64encode(svg.getvalue()).decode()
-    title = PANELS[name][0]
+    title = CONTRACT[0] if name == "contract" else PANELS[name][0]
     return f'<h2>{title}</h2>\n<img alt="{title}" src="data:image/svg+xml;base64,{source}">'
+
+
+def _contract(run: RunView) -> str:
+    words = table(["*", "*"], contract_words(run.contract))
+    active = run.contract is not None and run.contract.contract.active and run.contract.ids
+    return (_drawing(run, "contract") if active else "<h2>Contract</h2>") + words
 
 
 def _vetoes(run: RunView) -> str:

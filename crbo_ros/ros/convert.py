@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Iterable
 from dataclasses import fields
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 from builtin_interfaces.msg import Duration, Time
 
 from crbo_ros import msg  # type: ignore[attr-defined]  # built from msg/
-from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
+from crbo_ros.protocol.chain import Head
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS, ContractState, Episode, Offer, Verdict
 
-Value = TypeVar("Value", Episode, Offer, Verdict)
-TYPES: dict[type, Any] = {Episode: msg.EpisodeReturn, Offer: msg.Proposal, Verdict: msg.SafetyVerdict}
+Value = TypeVar("Value", Episode, Offer, Verdict, ContractState)
+TYPES: dict[type, Any] = {
+    Episode: msg.EpisodeReturn, Offer: msg.Proposal, Verdict: msg.SafetyVerdict, ContractState: msg.SafetyContract,
+}  # fmt: skip
 CODES = {"outcome": OUTCOMES, "status": VERDICTS}
 WORDS = {name: {code: word for word, code in codes.items()} for name, codes in CODES.items()}
 for _codes, _type in ((OUTCOMES, msg.EpisodeReturn), (VERDICTS, msg.SafetyVerdict)):
@@ -29,7 +35,31 @@ def to_seconds(stamp: Time | Duration) -> float:
     return float(stamp.sec + 1e-9 * stamp.nanosec)
 
 
-def to_message(value: Episode | Offer | Verdict) -> Any:
+def clip(text: str, declared: str) -> str:
+    """A text that fits its field (declared as string<1024>, say); only reasons, for people, are ever that long."""
+    limit = int(declared[7:-1]) if declared.startswith("string<") else len(text.encode())
+    data = text.encode(errors="replace")
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
+
+
+def fit(message: Any) -> Any:
+    """The message, with every text cut to what its field can hold."""
+    for name, declared in message.get_fields_and_field_types().items():
+        if declared.startswith("string<"):
+            setattr(message, name, clip(getattr(message, name), declared))
+    return message
+
+
+def to_heads(heads: Iterable[Head]) -> list[Any]:
+    """How far stores are, for a request or an answer."""
+    return [msg.Head(store=head.store, count=head.count, digest=head.digest) for head in heads]
+
+
+def from_heads(heads: Iterable[Any]) -> list[Head]:
+    return [Head(head.store, head.count, head.digest) for head in islice(heads, 8)]
+
+
+def to_message(value: Episode | Offer | Verdict | ContractState) -> Any:
     """The message that carries this value."""
     message = TYPES[type(value)]()
     for name, declared in message.get_fields_and_field_types().items():
@@ -40,6 +70,10 @@ def to_message(value: Episode | Offer | Verdict) -> Any:
             field = to_time(field)
         elif isinstance(field, np.ndarray):
             field = field.tolist()
+        elif isinstance(field, tuple):
+            field = list(field)
+        elif isinstance(field, str):
+            field = clip(field, declared)
         setattr(message, name, field)
     return message
 
@@ -55,5 +89,7 @@ def from_message(message: Any, kind: type[Value]) -> Value:
             value = to_seconds(value)
         elif field.name == "theta":
             value = np.array(value, dtype=np.float64)
+        elif isinstance(value, (list, array)):
+            value = tuple(value)
         values[field.name] = value
     return kind(**values)

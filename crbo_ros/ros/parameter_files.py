@@ -14,8 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from crbo_ros.errors import InvalidInput
 from crbo_ros.registry import did_you_mean
 from crbo_ros.ros.parameters import GROUP, NODES, Parameter
+from crbo_ros.yaml_section import load_yaml
 
 OURS = re.compile(r"optimizer|safety_monitor|episode_runner(_\d+)?")
 OF_ROS = re.compile(r"use_sim_time|start_type_description_service|qos_overrides\..*")
@@ -46,8 +48,7 @@ def files_of(arguments: Sequence[str]) -> list[Path]:
 
 
 def sections(file: Path) -> list[NodeSection]:
-    """The sections of a parameter file; none of one that cannot be read (ROS has complained about it already)."""
-    import yaml
+    """The sections of a parameter file; InvalidInput for one that cannot be read."""
 
     def walk(pattern: str, content: Any) -> Iterable[NodeSection]:
         for key, value in content.items() if isinstance(content, dict) else ():
@@ -57,18 +58,41 @@ def sections(file: Path) -> list[NodeSection]:
             else:
                 yield from walk(f"{pattern}/{str(key).strip('/')}", value)
 
-    try:
-        return list(walk("", yaml.safe_load(file.read_text())))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return []
+    return list(walk("", read(file)))
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A parameter file as a mapping that is built as ROS wants it; InvalidInput says what is not."""
+    found = load_yaml(file)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{file}: expected node names with ros__parameters below them, got {type(found).__name__}")
+    for key, value in found.items():
+        _check_shape(file, f"{key}", value)
+    return found
+
+
+def _check_shape(file: Path, where: str, content: Any) -> None:
+    if content is None:
+        raise InvalidInput(f"{file}: {where} is empty; expected ros__parameters below it")
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{file}: {where} is {content!r:.60}; expected ros__parameters (or a node's name) below it")
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise InvalidInput(f"{file}: {where}: {key!r:.60} is no name")
+        if key != "ros__parameters":
+            _check_shape(file, f"{where}.{key}", value)
+        elif value is not None and not isinstance(value, dict):
+            raise InvalidInput(f"{file}: {where}.ros__parameters is {value!r:.60}; expected NAME: VALUE below it")
 
 
 def complaint(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
     """Why a node must not start with the parameters `names` and the sections of its files, or ""."""
-    return _unknown(full_name, table, names, found) or _for_nobody(full_name, found)
+    return unknown(full_name, table, names, found) or for_nobody(full_name, found)
 
 
-def _unknown(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
+def unknown(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:
     own = {parameter.name: parameter.default == GROUP for parameter in table}
     for name in names:
         first, dot, _ = name.partition(".")
@@ -85,7 +109,7 @@ def _unknown(full_name: str, table: Sequence[Parameter], names: Iterable[str], f
     return ""
 
 
-def _for_nobody(full_name: str, found: Sequence[NodeSection]) -> str:
+def for_nobody(full_name: str, found: Sequence[NodeSection]) -> str:
     namespace = full_name.rpartition("/")[0]
     for section in found:
         ours = OURS.fullmatch(section.last)

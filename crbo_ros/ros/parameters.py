@@ -6,10 +6,12 @@ default of {} stands for a group: any parameters below that name (task_options.e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
 
 NO_LIMIT = float("-inf")
@@ -32,11 +34,20 @@ class Parameter:
         """Why a value is not acceptable, or ""."""
         if self.choices and value not in self.choices:
             return f"{self.name}: {value!r} is none of {', '.join(self.choices)}"
-        for limit, wrong in ((self.minimum, "below"), (self.maximum, "above")):
-            if limit is not None and (value < limit if wrong == "below" else value > limit):
-                return f"{self.name}: {value} is {wrong} {limit:g}"
-        if isinstance(value, float) and value != value:
-            return f"{self.name}: is NaN"
+        if isinstance(self.default, bool) and not isinstance(value, bool):
+            return f"{self.name}: {value!r:.60} is neither true nor false"
+        if isinstance(self.default, (int, float)) and not isinstance(self.default, bool):
+            if isinstance(value, str):
+                return f"{self.name}: {value!r:.60} is a text, not a number"
+            low = -math.inf if self.minimum is None else self.minimum
+            high = math.inf if self.maximum is None else self.maximum
+            try:
+                if value != self.default:  # an infinite default stands for "off"
+                    checks.number(value, self.name, low, high, whole=isinstance(self.default, int))
+            except InvalidInput as error:
+                return str(error)
+        elif isinstance(self.default, str) and (not isinstance(value, str) or len(value) > 4096):
+            return f"{self.name}: is no text of a sensible length"
         return ""
 
 
@@ -49,42 +60,83 @@ COMMON = (
     Parameter("autostart", True, "configure and activate by itself; false: wait for lifecycle transitions"),
 )
 
+CONTRACT = (  # the same for optimizer and safety monitor, each of which keeps its own account (docs/SAFETY.md)
+    Parameter("j_min", NO_LIMIT, "threshold of the return; -inf: by j_min_drop alone", changeable=True),
+    Parameter(
+        "j_min_drop", -1.0, "the same relative to the start: J0 - j_min_drop |J0|; -1: the task's own; inf: none",
+        minimum=-1.0, changeable=True,
+    ),
+    Parameter(
+        "risk", 0.05, "share of the rollouts that may fall below the threshold", minimum=0.0, maximum=1.0,
+        changeable=True,
+    ),
+    Parameter(
+        "start_rollouts", 3, "rollouts of theta_0 that J0 is the mean of; 2 that agree are enough", minimum=1,
+        maximum=100,
+    ),
+    Parameter("lipschitz", 0.0, "a floor for L, return per unit-box distance; 0: calibrated alone", minimum=0.0,
+              maximum=1e12),
+    Parameter(
+        "episodes", 0, "episode budget; 0: the task's own; -1: no limit", minimum=-1, maximum=10**6, changeable=True
+    ),
+)  # fmt: skip
+
 OPTIMIZER = (
     *COMMON,
+    *CONTRACT,
     Parameter("method", "crbo", "registered method: crbo, cma_es, turbo, ..."),
     Parameter("settings", GROUP, "settings of the method, one parameter each (settings.beta, ...)"),
-    Parameter("seed", 1, "seed of the method", minimum=0),
-    Parameter("episodes", 0, "episode budget; 0: the task's own; -1: no limit", minimum=-1, changeable=True),
+    Parameter("seed", 1, "seed of the method", minimum=0, maximum=2**31 - 1),
     Parameter(
         "gamma", 0.0, "confidence parameter, (0, 1]; 0: the task's own", minimum=0.0, maximum=1.0, changeable=True
     ),
     Parameter(
-        "j_min", NO_LIMIT, "keep the worst-case bound of proposals above this return; -inf: off", changeable=True
+        "lease",
+        600.0,
+        "s without a word from its runner until a proposal is withdrawn",
+        minimum=1.0,
+        maximum=checks.SECONDS_LIMIT,
     ),
-    Parameter("lease", 600.0, "s without a word from its runner until a proposal is withdrawn", minimum=1.0),
     Parameter("resume", True, "carry on with an experiment that exists; false: refuse it"),
 )
 
 MONITOR = (
     *COMMON,
-    Parameter("j_min", NO_LIMIT, "veto rollouts whose worst case is below this return; -inf: off", changeable=True),
-    Parameter(
-        "j_min_drop", float("inf"), "the same relative to the start: J0 - j_min_drop |J0|; inf: off", minimum=0.0,
-        changeable=True,
-    ),
-    Parameter("lipschitz", 0.0, "known Lipschitz constant, return per unit-box distance; 0: estimate it", minimum=0.0),
+    *CONTRACT,
     Parameter("require_operator", False, "every proposal waits for review_proposal", changeable=True),
-)  # fmt: skip
+)
 
 RUNNER = (
     *COMMON,
-    Parameter("seed", 1, "seed of the rollouts' randomness", minimum=0),
-    Parameter("heartbeat_timeout", 0.5, "s without the monitor's heartbeat after which nothing moves", minimum=0.05),
+    Parameter("seed", 1, "seed of the rollouts' randomness", minimum=0, maximum=2**31 - 1),
+    Parameter(
+        "heartbeat_timeout",
+        0.5,
+        "s without the monitor's heartbeat after which nothing moves (comes at 10 Hz)",
+        minimum=0.15,
+        maximum=10.0,
+    ),
     Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
+    Parameter("yes_move", False, "hardware may move at once; false: after the operator's first clear in this run"),
     Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
 )
 
 NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}
+
+
+def threshold_drop(value: float, j_min: float, own: float, hardware: bool) -> float:
+    """The parameter j_min_drop as the contract takes it; `own` is the task's, NaN if it has none.
+
+    Hardware does not start without a threshold, unless somebody says that there is none.
+    """
+    if value >= 0.0:
+        return value
+    if own != own and hardware and not j_min > NO_LIMIT:
+        raise InvalidInput(
+            "parameter j_min_drop: hardware needs a threshold, and this task has none of its own; set j_min or "
+            "j_min_drop (crbo advise proposes one), or j_min_drop: .inf if there shall be none"
+        )
+    return float("inf") if own != own else own
 
 
 def budget(episodes: int, own: int) -> int:

@@ -12,7 +12,9 @@ from typing import Any
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
 from crbo_ros.clock import boottime
+from crbo_ros.errors import StoreError
 from crbo_ros.protocol import ports
+from crbo_ros.protocol.database import Database
 from crbo_ros.protocol.gate import Gate, Presence
 from crbo_ros.protocol.ports import ANSWERS, RECEIPTS, Answer, Receipt, State, Status
 from crbo_ros.protocol.records import Episode, Offer, Verdict
@@ -131,9 +133,11 @@ class RunnerLink:
         name: Callable[[str], str] = str,
         publish_status: Callable[[], None] = lambda: None,
         on_report: Callable[[Episode], None] = lambda episode: None,
+        memory: Callable[[], Database | None] = lambda: None,
     ) -> None:
         self.runner, self.gate, self.driver = runner, gate, driver
-        self._publish_status, self._on_report = publish_status, on_report
+        self._publish_status, self._on_report, self._memory = publish_status, on_report, memory
+        self._damage = ""  # of the runner's own store, as others know it
         self._propose = node.create_client(srv.ProposePolicy, name("propose_policy"))
         self._acknowledge = node.create_client(srv.AcknowledgeEpisode, name("acknowledge_episode"))
         self._check = node.create_client(srv.CheckRollout, name("check_rollout"))
@@ -150,7 +154,10 @@ class RunnerLink:
         )
 
     def _on_beat(self, message: msg.SafetyHeartbeat) -> None:
-        self.gate.beat(boottime(), message.monitor_uid, message.armed, message.reason)
+        told = message.holds != self.gate.holds
+        self.gate.beat(boottime(), message.monitor_uid, message.armed, message.reason, message.holds)
+        if told:
+            self.driver.wake()  # the plant does not wait for the loop's next look
         self._servers[ports.MONITOR].hear(message.monitor_uid)
 
     def _on_optimizer(self, message: msg.OptimizerState) -> None:
@@ -159,21 +166,41 @@ class RunnerLink:
     # -- the loop's requests -----------------------------------------------------------------------
 
     def obstacle(self, whom: str) -> str:
-        return self._servers[whom].obstacle()
+        return f"has seen more than there is here: {self._damage}" if self._damage else self._servers[whom].obstacle()
+
+    def _heads(self) -> list[Any]:
+        memory = self._memory()
+        return convert.to_heads(memory.heads) if memory is not None else []
+
+    def _meet(self, answer: Any, whom: str) -> Any:
+        """An answer, after a look at whether whoever gave it has seen more of the spool than there is."""
+        memory = self._memory()
+        try:
+            if memory is not None:
+                memory.meet(convert.from_heads(answer.heads), whom)
+        except StoreError as error:
+            self._damage = str(error)
+        return answer
 
     def propose(self, nonce: str, request_id: str) -> None:
-        request = srv.ProposePolicy.Request(runner=self.runner, request_id=request_id)
-        self._call(self._propose, request, lambda now, answer: self._loop.proposed(now, nonce, to_answer(answer)))
+        request = srv.ProposePolicy.Request(runner=self.runner, request_id=request_id, heads=self._heads())
+        self._call(
+            self._propose,
+            request,
+            lambda now, answer: self._loop.proposed(now, nonce, to_answer(self._meet(answer, ports.OPTIMIZER))),
+        )
 
     def check(self, nonce: str, offer: Offer, recent: Sequence[Episode]) -> None:
         request = srv.CheckRollout.Request(
             proposal=convert.to_message(offer), runner=self.runner, nonce=nonce,
-            recent=[convert.to_message(episode) for episode in recent],
+            recent=[convert.to_message(episode) for episode in recent], heads=self._heads(),
         )  # fmt: skip
         self._call(
             self._check,
             request,
-            lambda now, answer: self._loop.judged(now, nonce, convert.from_message(answer.verdict, Verdict)),
+            lambda now, answer: self._loop.judged(
+                now, nonce, convert.from_message(self._meet(answer, ports.MONITOR).verdict, Verdict)
+            ),
         )
 
     def report(self, episode: Episode) -> None:
@@ -184,9 +211,9 @@ class RunnerLink:
             self._on_report(episode)
         self._call(
             self._acknowledge,
-            srv.AcknowledgeEpisode.Request(episode=message),
+            srv.AcknowledgeEpisode.Request(episode=message, heads=self._heads()),
             lambda now, answer: self._loop.acknowledged(
-                now, episode.episode_uid, Receipt(RECEIPT_WORDS.get(answer.status, ports.RETRY), answer.reason)
+                now, episode.episode_uid, to_receipt(self._meet(answer, ports.OPTIMIZER))
             ),
         )
 
@@ -229,6 +256,11 @@ def say(logger: Any, level: str, text: str) -> None:
         logger.error(text)
     else:
         logger.fatal(text)
+
+
+def to_receipt(answer: Any) -> Receipt:
+    """A response of acknowledge_episode as a value."""
+    return Receipt(RECEIPT_WORDS.get(answer.status, ports.RETRY), answer.reason)
 
 
 def to_answer(answer: Any) -> Answer:

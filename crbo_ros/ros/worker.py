@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import re
 import threading
@@ -14,21 +15,36 @@ from rclpy.logging import get_logger
 from rclpy.service import Service
 
 Job = Callable[[], object]
+URGENT, NORMAL, LAST = range(3)
+MOST_WAITING = 500  # jobs; further messages are dropped, and whoever needs an answer asks again
 TRIES = 20  # to send an answer, 0.1 s each
 LOST = "failed to send response"  # how rclpy's warning begins
 
 
 class Worker:
-    """Does its jobs one after the other, in the order in which they came. `on_error` hears of a job that raised."""
+    """Does its jobs one after the other: urgent ones first, else in the order in which they came.
+
+    `on_error` hears of a job that raised. What strangers send is bounded: see `offer`.
+    """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.PriorityQueue[tuple[int, int, Job | None]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._on_error = on_error
+        self.dropped = 0  # jobs that were offered while too many waited
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
-        self._jobs.put(job)
+    def submit(self, job: Job, urgent: bool = False) -> None:
+        self._jobs.put((URGENT if urgent else NORMAL, next(self._numbers), job))
+
+    def offer(self, job: Job) -> bool:
+        """A job for a message that anybody may have sent; not done while a flood of them waits."""
+        if self._jobs.qsize() > MOST_WAITING:
+            self.dropped += 1
+            return False
+        self.submit(job)
+        return True
 
     @property
     def idle(self) -> bool:
@@ -41,7 +57,7 @@ class Worker:
 
     def end(self) -> None:
         """Finish what has been submitted, and end; waits for nothing. Later jobs are never done."""
-        self._jobs.put(None)
+        self._jobs.put((LAST, next(self._numbers), None))
 
     def join(self, seconds: float) -> bool:
         """Wait for its end; whether that came in time."""
@@ -51,7 +67,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._jobs.get()[2]) is not None:
             try:
                 job()
             except InvalidHandle:  # the node is being taken down: nobody waits for this answer
@@ -61,7 +77,9 @@ class Worker:
                 return
 
 
-def defer(service: Service, worker: Worker, at_once: Callable[[Any], Any] | None = None) -> None:
+def defer(
+    service: Service, worker: Worker, at_once: Callable[[Any], Any] | None = None, *, urgent: bool = False
+) -> None:
     """Let a worker compute and send a service's answers. Works with every executor.
 
     An executor takes the request, calls service.callback and then service.send_response with what came back. Here the
@@ -78,7 +96,13 @@ def defer(service: Service, worker: Worker, at_once: Callable[[Any], Any] | None
         return (request, response) if at_once is None else (request, response, at_once(request))
 
     def send(taken: Any, header: Any) -> None:
-        worker.submit(lambda: _send(service, worker, handler(*taken), header))
+        def job() -> None:
+            _send(service, worker, handler(*taken), header)
+
+        if urgent:
+            worker.submit(job, urgent=True)
+        else:
+            worker.offer(job)
 
     service.callback = take
     service.send_response = send  # type: ignore[method-assign, assignment]

@@ -14,9 +14,11 @@ from typing import Any
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 
+from crbo_ros.protocol.proofs import find_key, prove
 from crbo_ros.ros.link import interface
+from crbo_ros.ros.operator import fill
 from crbo_ros.view.topics import TopicFeed
-from crbo_ros.view.values import Publishers, Reply
+from crbo_ros.view.values import OptimizerState, Publishers, Reply
 
 TIMEOUT = 5.0  # s for a service to appear and to answer
 PERIOD = 0.1  # s between two looks at whether calls can be sent
@@ -25,6 +27,10 @@ TRIGGERS = ("pause", "resume", "stop", "rearm")
 REVIEWS = ("approve", "reject")
 Trigger = interface("std_srvs/srv/Trigger")
 ReviewProposal = interface("crbo_ros/srv/ReviewProposal")
+ReportViolation = interface("crbo_ros/srv/ReportViolation")
+VIOLATION = "violation"
+OperatorCommand = interface("crbo_ros/srv/OperatorCommand")
+LOOSENING = ("rearm", "approve")  # need a proof where the graph has a key
 
 
 @dataclass
@@ -48,12 +54,16 @@ class RosClient(TopicFeed):
         self._calls: list[_Call] = []
         self._clients: dict[str, Any] = {}  # by button, of the present namespace
         self._looked = -1e9
+        self._experiment = ""
 
     # -- for the widget: any thread -----------------------------------------------------------------
 
-    def call(self, button: str, proposal_id: int = 0, theta_hash: str = "") -> None:
-        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for."""
-        self._orders.append((button, proposal_id, theta_hash))
+    def call(self, button: str, proposal_id: int = 0, text: str = "") -> None:
+        """Ask for what a button says; the Reply comes out of `poll`. A service that is not there yet is waited for.
+
+        `text` is the hash of the theta that is reviewed, or what a person has seen of a violation.
+        """
+        self._orders.append((button, proposal_id, text))
         self._rouse()
 
     def set_namespace(self, namespace: str) -> None:
@@ -118,15 +128,28 @@ class RosClient(TopicFeed):
         review = node.create_client(ReviewProposal, self.absolute("review_proposal"))
         self._clients = {name: node.create_client(Trigger, self.absolute(name)) for name in TRIGGERS}
         self._clients |= dict.fromkeys(REVIEWS, review)
+        self._clients[VIOLATION] = node.create_client(ReportViolation, self.absolute("report_violation"))
+        self._clients["operator"] = node.create_client(OperatorCommand, self.absolute("operator"))
         self._calls = []
 
-    def _begin(self, button: str, proposal_id: int, theta_hash: str) -> None:
+    def _begin(self, button: str, proposal_id: int, text: str) -> None:
         request: Any = Trigger.Request()
-        if button in REVIEWS:
+        client, key = self._clients.get(button), find_key(self._experiment)
+        if button == "clear":  # of the runner that the text names
+            kind, name = (OperatorCommand, f"{text}/operator") if key else (Trigger, f"{text}/clear")
+            if key:
+                request = fill(OperatorCommand.Request(), key, button, {})
+            client = self._clients.setdefault(name, self.node.create_client(kind, name))
+        elif button in LOOSENING and key:
+            arguments = {} if button == "rearm" else {"proposal_id": proposal_id, "theta_hash": text}
+            request, client = fill(OperatorCommand.Request(), key, button, arguments), self._clients["operator"]
+        elif button in REVIEWS:
             request = ReviewProposal.Request(
-                proposal_id=proposal_id, theta_hash=theta_hash, approve=button == "approve", comment="from the monitor"
+                proposal_id=proposal_id, theta_hash=text, approve=button == "approve", comment="from the monitor"
             )
-        self._calls.append(_Call(button, self._clients[button], request, time.monotonic() + TIMEOUT))
+        elif button == VIOLATION:
+            request = ReportViolation.Request(proposal_id=proposal_id, comment=text)
+        self._calls.append(_Call(button, client, request, time.monotonic() + TIMEOUT))
 
     def _advance(self) -> None:
         """Send what can be sent, hand on what was answered, give up on what is overdue."""
@@ -136,8 +159,10 @@ class RosClient(TopicFeed):
                 call.future.add_done_callback(lambda _: self._rouse())
             if call.future is not None and call.future.done():
                 answer = call.future.result()
-                success = answer.accepted if call.button in REVIEWS else answer.success
-                message = answer.reason if call.button in REVIEWS else answer.message
+                if self._proved(call, answer):
+                    continue
+                success = answer.accepted if hasattr(answer, "accepted") else answer.success
+                message = answer.reason if hasattr(answer, "reason") else answer.message
                 self._values.append(Reply(call.button, success, message))
             elif time.monotonic() > call.deadline:
                 if call.future is not None:
@@ -147,3 +172,20 @@ class RosClient(TopicFeed):
             else:
                 continue
             self._calls.remove(call)
+
+    def _proved(self, call: _Call, answer: Any) -> bool:
+        """Whether the answer was a challenge and the command goes out again, with its proof."""
+        challenge, key = getattr(answer, "challenge", ""), find_key(self._experiment)
+        if not challenge or not key or call.request.proof:
+            return False
+        request = call.request
+        request.challenge = challenge
+        request.proof = prove(key, challenge, request.command, request.arguments, request.who)
+        call.future = None
+        self._rouse()
+        return True
+
+    def _on_message(self, kind: type, message: Any) -> None:
+        if kind is OptimizerState:
+            self._experiment = message.experiment  # whose key to look for
+        super()._on_message(kind, message)

@@ -21,10 +21,12 @@ PERIOD = 100  # ms
 BUTTONS = {
     "stop": ("STOP", "the safety monitor holds everything; a rollout under way is stopped"),
     "rearm": ("Re-arm", "let things move again after a stop"),
+    "clear": ("Clear", "you have looked at the plant: a runner that is at fault, held, or waits for consent goes on"),
     "pause": ("Pause", "the optimizer hands out no further proposals"),
     "resume": ("Resume", "go on after a pause"),
     "approve": ("Approve", "let the waiting proposal run"),
     "reject": ("Reject", "veto the waiting proposal"),
+    "violation": ("Report a violation", "the last rollout did harm that its return does not show"),
 }
 
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -129,7 +131,7 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         self._chosen = namespace
         form.addRow("namespace", self.namespace)
         self.states = {}
-        for name in ("optimizer", "monitor", "runner"):
+        for name in ("optimizer", "monitor", "contract", "runner"):
             self.states[name] = _wrapped()
             form.addRow(name, self.states[name])
         return box
@@ -200,10 +202,26 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
             hash = waiting[0].verdict.theta_hash
             self.client.call(name, waiting[0].id, hash)
             self.view.asked(name, hash)
+        elif name == "clear":
+            if runner := self.view.to_clear():
+                self.client.call(name, 0, runner)
+                self.view.asked(name)
+        elif name == "violation":
+            id = self.view.reportable()
+            comment, said = self.ask(f"What did the rollout of proposal {id} do?")
+            if not said or not comment.strip():
+                return
+            self.client.call(name, id, comment.strip())
+            self.view.asked(name)
         else:
             self.client.call(name)
             self.view.asked(name)
         self._show_words()
+
+    def ask(self, question: str) -> tuple[str, bool]:
+        """(what a person wrote, whether they meant it)."""
+        text, said = QtWidgets.QInputDialog.getText(self, "Report a violation", question)
+        return str(text), bool(said)
 
     def _choose_namespace(self, *_: object) -> None:
         text = self.namespace.currentText().strip()
@@ -240,6 +258,9 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         state = view.state.state if view.optimizer_alive and view.state else ""
         _set(self.states["optimizer"], view.optimizer_text(), {"running": GOOD, "error": ALARM}.get(state, ATTENTION))
         _set(self.states["monitor"], view.monitor_text(), GOOD if view.armed else ALARM)
+        kind, sentence = view.contract_text()
+        colors = {"kept": GOOD, "empty": ATTENTION, "refused": ALARM, "none": ATTENTION}
+        _set(self.states["contract"], sentence, colors.get(kind, NEUTRAL))
         runners = {status.state for status in view.live_runners()}
         alarm = ALARM if runners & {"held", "error"} else GOOD if runners & {"preparing", "running"} else NEUTRAL
         _set(self.states["runner"], view.runner_text(), alarm)

@@ -18,14 +18,14 @@ from numpy.typing import ArrayLike
 
 from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
-from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed
 from crbo_ros.plants.ros.config import ReturnConfig, absolute_name, read_gamma, read_return
 from crbo_ros.plants.ros.episode import FAREWELL, RosReturn
 from crbo_ros.plants.ros.joint_trajectory import ACCEPTANCE, JointTrajectoryArm, Tolerance, move_seconds
 from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP
 from crbo_ros.ros.link import Stopped
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch, plain
+from crbo_ros.tasks.base import BROKEN, COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch, plain
 from crbo_ros.yaml_section import Section, read_yaml
 
 RATE = 100.0  # Hz, of the planned trajectory
@@ -56,6 +56,7 @@ class Arm(Task):
 
     name = "arm"
     plants = ("joint_trajectory",)
+    j_min_drop = 0.5
     episodes = 50
     holds_start = True
 
@@ -93,6 +94,7 @@ class Arm(Task):
             episodes=cls.episodes,
             episode_seconds=back + file.stretch * dmp.duration + answers + FAREWELL,
             hardware=True,  # for all we know
+            j_min_drop=cls.j_min_drop,
             options={"joints": list(joints), "topic": file.controller["topic"], "stretch": file.stretch},
             policy=digest(dmp.fixed()),
             returns=digest(plain(asdict(file.returns))),
@@ -135,8 +137,10 @@ class Arm(Task):
             value = self.returns.end(None, RETURN_TIMEOUT, poll)
         except Stopped as reason:
             return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
-        except PlantError as error:
+        except PolicyFailed as error:
             return Outcome(NAN, FAILED, str(error), 0, time.monotonic() - began)
+        except PlantError as error:
+            return Outcome(NAN, BROKEN, str(error), 0, time.monotonic() - began)
         finally:
             self.returns.abandon()
             self.plant.stop()
@@ -171,9 +175,9 @@ def read_limits(root: Section) -> ArmLimits:
     joints = root.texts("joints")
     section, n = root.required("limits"), len(joints)
     lower, upper, velocity = (section.numbers(name, length=n) for name in ("lower", "upper", "velocity"))
-    acceleration = section.numbers("acceleration", None, length=n)
+    acceleration, effort = (section.numbers(name, None, length=n) for name in ("acceleration", "effort"))
     try:
-        return ArmLimits(tuple(joints), lower, upper, velocity, acceleration)  # type: ignore[arg-type]
+        return ArmLimits(tuple(joints), lower, upper, velocity, acceleration, effort)  # type: ignore[arg-type]
     except InvalidInput as error:
         raise section.error(str(error)) from None
 
@@ -216,6 +220,7 @@ def read_controller(root: Section) -> dict[str, Any]:
         "topic": absolute_name(controller, "topic"),
         "states": absolute_name(controller, "states", "/joint_states"),
         "action": absolute_name(controller, "action", ""),
+        "manager": absolute_name(controller, "manager", ""),
         "tolerance": default,
         "rate": controller.number("rate", 50.0, positive=True),
     }

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.problem import Problem
+from crbo_ros.core.safe import Safe, safe_of
 from crbo_ros.core.space import Space
 from crbo_ros.errors import UnknownName
 from crbo_ros.plants.base import Connection
@@ -29,7 +30,8 @@ NAN = float("nan")
 COMPLETED = "completed"  # the episode ran to its end
 TERMINATED = "terminated"  # it ended early by the task's own rule (the pendulum fell); the return counts
 STOPPED = "stopped"  # somebody stopped it (monitor, operator, signal); no return
-FAILED = "failed"  # the plant failed or refused; no return
+FAILED = "failed"  # the plant refused what the policy asked for, or a simulation failed; no return
+BROKEN = "broken"  # a real plant failed, by no fault of the policy; no return, and no end of the proposal
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,15 @@ class Outcome:
     """The result of one episode."""
 
     value: float  # the return; NaN unless end is completed or terminated
-    end: str  # one of the four words above
+    end: str  # one of the words above
     reason: str = ""  # why it ended, for people
     steps: int = 0
     duration: float = 0.0  # s of the plant's time
     statistics: dict[str, float] = field(default_factory=dict)
     trajectory: Trajectory | None = None
+    signals: dict[str, float] = field(default_factory=dict)  # largest absolute value of each safety signal,
+    limits: dict[str, float] = field(default_factory=dict)  # and its limit
+    violation: str = ""  # the signal that went beyond, in words
 
     @property
     def counts(self) -> bool:
@@ -95,6 +100,9 @@ class Task(Connection, ABC):
     episodes: int = 100  # the paper's budget
     episode_seconds: float = 0.0  # longest episode with its reset and time-outs, s
     hardware: bool = True  # whether it can hurt somebody: False for a simulation
+    j_min_drop: float = NAN  # the contract's threshold is J0 - j_min_drop |J0|; NaN: the task knows of none
+    signals: tuple[Any, ...] = ()  # safety signals (tasks.signals.Signal): columns of the trajectories, with limits
+    columns: tuple[str, ...] = ()  # names of observation and action, where a signal has a hard limit
     incidental: tuple[str, ...] = ("realtime",)  # options that do not change the return
     plant: Any = None  # what moves, if anything does
     # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
@@ -133,6 +141,7 @@ class Task(Connection, ABC):
             episodes=task.episodes,
             episode_seconds=task.episode_seconds,
             hardware=task.hardware and getattr(task.plant, "is_hardware", True),
+            j_min_drop=task.j_min_drop,
             options={name: value for name, value in plain(options).items() if name not in cls.incidental},
         )
 
@@ -155,10 +164,18 @@ class Task(Connection, ABC):
         if self.plant is not None:
             self.plant.connect()
 
-    def stop(self) -> None:
-        """Plant into its safe state, now."""
-        if self.plant is not None:
-            self.plant.stop()
+    def stop(self) -> Safe | None:
+        """Plant into its safe state, now, and what was measured."""
+        if self.plant is None:
+            return Safe(True, "nothing moves")
+        real = getattr(self.plant, "is_hardware", True)
+        return safe_of(self.plant.stop(), not real, type(self.plant).__name__)
+
+    def cut(self) -> None:
+        """Begin to stop the plant, from any thread, without waiting for it."""
+        cut = getattr(self.plant, "cut", None)
+        if cut is not None:
+            cut()
 
     def close(self) -> None:
         """Safe state and disconnect."""

@@ -63,6 +63,7 @@ class Basketball(Task):
     plants = ("pybullet",)
     gamma = 0.6
     gammas = (0.4, 0.6, 0.9)
+    j_min_drop = 0.1
     exploration = {"cma_es": (0.01, 0.05, 0.1), "turbo": (0.05, 0.2, 0.8), "local_bo": (0.025, 0.05, 0.1)}
     episodes = 110
 
@@ -109,6 +110,7 @@ class Basketball(Task):
             episode_seconds=dmp.duration + FLIGHT,
             options={"release_jitter": float(release_jitter), "hoop": [float(x) for x in np.ravel(hoop)]},
             policy=digest(np.append(dmp.fixed(), release)),
+            j_min_drop=cls.j_min_drop,
         )
 
     @staticmethod

@@ -1,6 +1,6 @@
 """One episode on a plant that is stepped one control period at a time: plant + policy + reward + limits + watch.
 
-Every task whose plant is not simulated in one compiled call uses this loop, so that the four ways to end mean the
+Every task whose plant is not simulated in one compiled call uses this loop, so that the ways to end mean the
 same everywhere (tasks/base.py). The plant is stopped (its safe state) on every way out, errors included.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.errors import PlantError
+from crbo_ros.errors import PlantError, PolicyFailed
 from crbo_ros.plants.base import Plant, ResetStopped
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Trajectory, Watch
+from crbo_ros.tasks.base import BROKEN, COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Trajectory, Watch
 
 Array = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def run_episode(
 
     completed: all steps ran. terminated: the judge gave a reason; the return so far counts. stopped: the watch gave a
     reason, before an action was applied or (asked with time -1) during a reset that moves the plant. failed: the plant
-    failed, or the policy's action is not finite (and not applied).
+    refused, or the policy's action is not finite (and not applied). broken: a real plant failed.
     """
     recorder = Recorder(columns, plant.rate, record)
     total, done = 0.0, 0
@@ -83,7 +83,8 @@ def run_episode(
             done += 1
             recorder.add(observation, action)
             if not np.all(np.isfinite(observation)):
-                return finish(FAILED, f"the plant's observation at step {step} is not finite: {observation}")
+                end = BROKEN if plant.is_hardware else FAILED
+                return finish(end, f"the plant's observation at step {step} is not finite: {observation}")
             reward, reason = judge(step, observation, action)
             total += reward
             if reason is not None:
@@ -91,8 +92,10 @@ def run_episode(
         return finish(COMPLETED)
     except ResetStopped as error:
         return finish(STOPPED, str(error))
-    except PlantError as error:
+    except PolicyFailed as error:
         return finish(FAILED, str(error))
+    except PlantError as error:  # a simulation's failure is a function of what the policy did; a real plant's is not
+        return finish(BROKEN if plant.is_hardware else FAILED, str(error))
     except BaseException:
         plant.stop()
         raise

@@ -33,6 +33,7 @@ from crbo_ros.policies.nn import NNPolicy
 from crbo_ros.registry import load
 from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch, plain
 from crbo_ros.tasks.episode import run_episode
+from crbo_ros.tasks.signals import read_signals
 
 Array = NDArray[np.float64]
 COLUMNS = ("arm", "pendulum", "arm_rate", "pendulum_rate", "voltage")  # rad, rad, rad/s, rad/s, V
@@ -49,13 +50,16 @@ class Furuta(Task):
 
     On the simulated Qubes an episode is one compiled call (some 15 ms). `stepped` takes it one control period at a
     time instead, with the same result bit for bit; `realtime` does so at the pace of the wall clock. Both call `watch`
-    before every action, so that a stop takes effect within one period. `plant_options` go to the plant.
+    before every action, so that a stop takes effect within one period. `plant_options` go to the plant. `signals` are
+    limits of safety signals by column: {"voltage": 2.5, "arm": [1.2, 1.5]}, the second one a hard limit.
     """
 
     name = "furuta"
+    columns = COLUMNS
     plants = ("stand_in", "nominal", "gym_brt_sim", "qube_hardware", "qube_pal")
     gamma = 0.5
     gammas = (0.3, 0.5, 0.7)
+    j_min_drop = 0.1
     exploration = {"cma_es": (0.01, 0.05, 0.1)}  # the paper settles on 0.05; with 0.1 the pendulum often fell
     episodes = 100
     SECONDS = 20.0  # of one episode
@@ -67,8 +71,10 @@ class Furuta(Task):
         realtime: bool = False,
         stepped: bool = False,
         plant_options: dict[str, Any] | None = None,
+        signals: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(plant, self.problem(plant, plant_options=plant_options))
+        self.signals = read_signals(signals, self.columns)
         self.settings = compiled.FurutaSettings()
         self.policy, _ = _read_policy()
         self.plant = self._make_plant(realtime, plant_options or {})
@@ -83,6 +89,7 @@ class Furuta(Task):
         realtime: bool = False,
         stepped: bool = False,
         plant_options: dict[str, Any] | None = None,
+        signals: dict[str, Any] | None = None,
     ) -> Problem:
         """The facts, from the policy's file alone; on hardware an episode includes bringing the pendulum up."""
         name = cls.plant_of(plant)
@@ -104,6 +111,7 @@ class Furuta(Task):
             hardware=kind.is_hardware,
             options=options,
             policy=digest(content),
+            j_min_drop=cls.j_min_drop,
         )
 
     def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:

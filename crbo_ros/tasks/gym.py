@@ -105,6 +105,7 @@ class GymTask(Task):
             episode_seconds=cls._seconds(env, env_options or {}),
             options=plain({"env": env, "env_options": env_options}),
             policy=digest(Path(weights).read_bytes()),
+            j_min_drop=cls.j_min_drop,
         )
 
     @classmethod
@@ -253,6 +254,7 @@ class Pendulum(_Adapted):
     env, width, steps = "Pendulum-v1", 0.5, 200
     gamma = 0.3
     gammas = (0.2, 0.3, 0.4, 0.6)
+    j_min_drop = 0.5
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names = ("cos", "sin", "rate")  # -, -, rad/s
     action_names = ("torque",)  # N m
@@ -284,6 +286,7 @@ class CartPole(_Adapted):
     env, width, steps = "CartPole-v1", 10.0, 500
     gamma = 0.6
     gammas = (0.3, 0.6, 0.8)
+    j_min_drop = 0.5
     exploration = {"cma_es": (0.01, 0.02, 0.05), "turbo": (0.05, 0.1, 0.2)}
     observation_names = ("x", "x_rate", "pole", "pole_rate")  # m, m/s, rad, rad/s
     action_names = ("push",)  # 0 left, 1 right
@@ -308,6 +311,7 @@ class MountainCar(_Adapted):
     env, width, steps = "MountainCarContinuous-v0", 1.0, 999
     gamma = 0.5
     gammas = (0.3, 0.5, 0.7)
+    j_min_drop = 0.3
     exploration = {"cma_es": (0.02, 0.05, 0.1), "turbo": (0.1, 0.2, 0.4)}
     episodes = 200
     observation_names = ("position", "velocity")  # the environment's units

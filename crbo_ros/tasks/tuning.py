@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.problem import Problem, digest
-from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed
 from crbo_ros.plants.ros.config import TuningConfig, read_config
 from crbo_ros.plants.ros.episode import FAREWELL
 from crbo_ros.plants.ros.parameters import ANSWER, STOPPING, RosParameters
 from crbo_ros.ros.link import Stopped
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch, plain
+from crbo_ros.tasks.base import BROKEN, COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch, plain
 
 Array = NDArray[np.float64]
 NOTHING = np.empty(0)
@@ -39,6 +39,7 @@ class Tuning(Task):
 
     name = "tuning"
     plants = ("ros_parameters",)
+    j_min_drop = 0.5
     episodes = 40
 
     def __init__(self, plant: str | None = None, *, config: str | Path | None = None) -> None:
@@ -66,6 +67,7 @@ class Tuning(Task):
             episodes=cls.episodes,
             episode_seconds=setting + episode.longest + returns.longest(episode.timeout) + FAREWELL,
             hardware=True,  # for all we know
+            j_min_drop=cls.j_min_drop,
             options={"parameters": [parameter.label for parameter in config.parameters]},
             returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
         )
@@ -89,8 +91,10 @@ class Tuning(Task):
             self._remember(theta, value)
         except Stopped as reason:
             return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
-        except PlantError as error:
+        except PolicyFailed as error:
             return Outcome(NAN, FAILED, str(error), 0, time.monotonic() - began)
+        except PlantError as error:
+            return Outcome(NAN, BROKEN, str(error), 0, time.monotonic() - began)
         finally:
             self.plant.stop()
         return Outcome(value, COMPLETED, "", 1, seconds)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from crbo_ros.protocol.records import AT_OPERATOR, WAITING, Episode, Offer, Verdict
+from crbo_ros.protocol.records import AT_OPERATOR, WAITING, ContractState, Episode, Offer, Verdict
 from crbo_ros.view.numbers import number, percent
 from crbo_ros.view.run_view import Row, RunView
 from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
@@ -31,6 +31,7 @@ class LiveView:
         """Forget everything (another namespace was chosen)."""
         self.state: OptimizerState | None = None
         self.heartbeat: Heartbeat | None = None
+        self.contract: ContractState | None = None
         self.publishers = Publishers("")
         self.runners: dict[str, tuple[float, RunnerStatus]] = {}
         self.message = ""  # the last thing a service said
@@ -52,6 +53,8 @@ class LiveView:
                 self.state = value
             elif isinstance(value, Heartbeat):
                 self.heartbeat, self._beat = value, self._clock()
+            elif isinstance(value, ContractState):
+                self.contract = value
             elif isinstance(value, RunnerStatus):
                 self.runners[value.runner] = (self._clock(), value)
             elif isinstance(value, Publishers):
@@ -118,6 +121,11 @@ class LiveView:
                 return row
         return run.rows[-1] if run.rows else None
 
+    def to_clear(self) -> str:
+        """The first runner that waits for a person to look at its plant, or ""."""
+        wanted = {"error", "held"} if self.armed else {"error"}
+        return next((status.runner for status in self.live_runners() if status.state in wanted), "")
+
     def buttons(self) -> dict[str, bool]:
         """Which buttons apply. Stop is offered unless everything is known to be held already."""
         running = self.state.state if self.state and self.publishers.optimizer else ""
@@ -127,10 +135,17 @@ class LiveView:
             "pause": running == "running",
             "resume": running == "paused",
             "rearm": held,
+            "clear": bool(self.to_clear()),
             "approve": waiting,
             "reject": waiting,
         }
+        applies["violation"] = self.monitor_alive and self.reportable() >= 0
         return {"stop": not held, **{name: on and name not in self._asked for name, on in applies.items()}}
+
+    def reportable(self) -> int:
+        """The rollout that a person who says "violation" means: the last one that ended; -1 if there is none."""
+        run = self.run
+        return next((id for id in reversed(run.order) if (row := run.find(id)) and math.isfinite(row.value)), -1)
 
     # -- in words -----------------------------------------------------------------------------------
 
@@ -149,6 +164,26 @@ class LiveView:
         if not self.monitor_alive:
             return "gone: nothing moves"
         return "armed" if self.armed else f"HELD: {self.heartbeat.reason}"
+
+    def contract_text(self) -> tuple[str, str]:
+        """(state, sentence): what is promised, what was spent of it and what is left."""
+        c = self.contract
+        if c is None:
+            return "", "not heard of yet"
+        if c.state in ("none", "waits", "refused"):
+            return c.state, f"{c.state}: {c.reason}"
+        of = f"/{c.budget}" if c.budget else ""
+        pending = f", {c.pending} under way" if c.pending else ""
+        parts = [
+            f"{c.state}: {c.novel_violations} of {c.allowed} falls of new policies in {c.executed}{of}{pending}",
+            f"account {number(c.account)} (a new one needs {number(c.needed)})",
+            f"J_min {number(c.threshold)}, risk {percent(c.risk)}",
+            f"proven: proposal {c.proven_id}, {number(c.proven_mean)}" if c.proven_id >= 0 else "",
+            f"L {number(c.lipschitz)}" if math.isfinite(c.lipschitz) else "",
+            f"bound held {percent(c.coverage)}, slack {number(c.slack)} sd" if math.isfinite(c.coverage) else "",
+            c.reason,
+        ]
+        return c.state, "; ".join(part for part in parts if part)
 
     def runner_text(self) -> str:
         alive = self.live_runners()

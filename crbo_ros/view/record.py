@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from crbo_ros.errors import StoreError
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
 from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.view.contract import MONITOR, read_contract
 from crbo_ros.view.run_view import RunView
 
 FILE = "experiment.sqlite"
@@ -29,14 +30,26 @@ HOME = "experiments"  # where names are looked up, below the current folder
 def find_store(experiment: str | Path) -> Path:
     """The store behind a folder, a file, or a name below ./experiments; StoreError lists what there is."""
     given = Path(experiment)
-    for candidate in (given, Path(HOME) / given):
-        if candidate.is_file():
-            return candidate
-        if (candidate / FILE).is_file():
-            return candidate / FILE
+    try:
+        for candidate in (given, Path(HOME) / given):
+            if candidate.is_file():
+                return candidate
+            if (candidate / FILE).is_file():
+                return candidate / FILE
+    except (OSError, ValueError) as error:  # too long, a NUL in it
+        raise StoreError(f"{str(experiment)[:60]!r}: cannot be the name of a file ({error.args[-1]})") from None
     known = sorted(path.parent.name for path in Path(HOME).glob(f"*/{FILE}"))
     there = f"./{HOME} has: {', '.join(known)}" if known else f"there are none in ./{HOME} either"
     raise StoreError(f"{experiment}: neither a folder with {FILE}, nor such a file, nor the name of one; {there}")
+
+
+def find_folder(experiment: str | Path) -> Path:
+    """The folder of an experiment, should its own store be damaged or gone."""
+    with suppress(OSError, ValueError):
+        for candidate in (Path(experiment), Path(HOME) / experiment):
+            if candidate.is_dir() and any(candidate.glob("*.sqlite")):
+                return candidate
+    return find_store(experiment).parent
 
 
 @contextmanager
@@ -44,9 +57,10 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
     """The store for reading. SQLite needs to write beside a WAL database even then: a read-only one is copied."""
     with tempfile.TemporaryDirectory() as scratch:
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            for part in (path, path.with_name(path.name + "-wal")):
-                if part.exists():
-                    shutil.copyfile(part, Path(scratch) / part.name)
+            for name in (path.name, MONITOR):
+                for part in (path.with_name(name), path.with_name(name + "-wal")):
+                    if part.exists():
+                        shutil.copyfile(part, Path(scratch) / part.name)
             path = Path(scratch) / path.name
         store = ExperimentStore(path)
         try:
@@ -74,6 +88,7 @@ def read_run(path: Path) -> RunView:
             run.record(episode)
         run.finished = store.flag("finished")
         run.best, run.best_source = _best(store, facts, run)
+        run.contract = read_contract(store.database.path, store)
         return run
 
 
@@ -98,12 +113,17 @@ def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Be
     return Best(top.proposal_id, top.theta, math.nan, math.nan, top.value), "best observed"
 
 
-def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
-    """The method as it stood when the store was last written."""
+def stored_method(row: dict[str, Any]) -> Any:
+    """A fresh method as an experiment's own row describes it."""
     from crbo_ros.registry import make_method
 
     space = Space(row["lower"], row["upper"], log=row["log_scale"])
-    method = make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
+    return make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
+
+
+def _replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:
+    """The method as it stood when the store was last written."""
+    method = stored_method(row)
     state, events = store.resume_point()
     if state is not None:
         method.restore(state)

@@ -18,6 +18,7 @@ from crbo_ros.core.space import Space
 from crbo_ros.core.trial import NAN, Best, TrialStatus
 from crbo_ros.protocol.records import RETURNED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
+from crbo_ros.view.contract import ContractRecord
 
 Array = NDArray[np.float64]
 Curve = tuple[Array, Array]  # proposal ids, heights
@@ -117,6 +118,7 @@ class RunView:
         self.finished = ""  # why the run is over
         self.best: Best | None = None
         self.best_source = ""  # "posterior mean" or "best observed"
+        self.contract: ContractRecord | None = None  # recomputed from the records; from a store
         self.changes: list[int] = []  # proposal ids, one for every change that can be seen
         self._by_id: dict[int, Row] = {}
         self._open: dict[int, Row] = {}  # those that may still run, and what a store calls expired

@@ -12,7 +12,10 @@ from crbo_ros.ros import convert, qos
 from crbo_ros.ros.link import RosLink, interface
 from crbo_ros.view.values import CODES, TOPICS
 
-PROFILES = {"optimizer_state": qos.LATCHED, "runner_status": qos.LATCHED, "safety_heartbeat": qos.HEARTBEAT}
+PROFILES = {
+    "optimizer_state": qos.LATCHED, "runner_status": qos.LATCHED, "safety_contract": qos.LATCHED,
+    "safety_heartbeat": qos.HEARTBEAT,
+}  # fmt: skip
 MESSAGES = {topic: interface(f"crbo_ros/msg/{name}") for topic, (name, _) in TOPICS.items()}
 for _topic, (_, _kind) in TOPICS.items():
     for _codes in CODES.get(_kind, {}).values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crbo_ros.core.trial import NAN
-from crbo_ros.protocol.records import OUTCOMES, VERDICTS, Episode, Offer, Verdict
+from crbo_ros.protocol.records import OUTCOMES, VERDICTS, ContractState, Episode, Offer, Verdict
 
 # Words with the numbers of msg/OptimizerState and msg/RunnerStatus.
 STATES = {"running": 1, "paused": 2, "finished": 3, "exhausted": 4, "error": 5}
@@ -40,6 +40,9 @@ class OptimizerState:
     start_return: float = NAN
     gamma: float = NAN
     gamma_effective: float = NAN
+    account: float = NAN
+    steered: int = 0
+    repeated: int = 0
     r0: float = NAN
     lengthscale: float = NAN
     signal_variance: float = NAN
@@ -102,6 +105,7 @@ TOPICS: dict[str, tuple[str, type]] = {
     "safety_heartbeat": ("SafetyHeartbeat", Heartbeat),
     "episode_return": ("EpisodeReturn", Episode),
     "runner_status": ("RunnerStatus", RunnerStatus),
+    "safety_contract": ("SafetyContract", ContractState),
 }
 # The fields of each value that are words, with their numbers.
 CODES: dict[type, dict[str, dict[str, int]]] = {

@@ -58,7 +58,7 @@ def test_inspect_without_a_return_recommends_nothing(
 
 
 def test_an_empty_store_can_be_inspected_and_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ExperimentStore(tmp_path / "experiment.sqlite").close()
+    ExperimentStore(tmp_path / "experiment.sqlite", owner=True).close()
     assert cli.main(["inspect", str(tmp_path)]) == 0
     assert cli.main(["export", str(tmp_path), "--csv"]) == 0
     assert "holds no experiment yet" in capsys.readouterr().out

@@ -53,7 +53,7 @@ def test_a_run_that_has_hardly_begun_can_be_reported(make_store: Any, episodes: 
 
 def test_a_store_without_an_experiment_can_be_reported(tmp_path: Path) -> None:
     store = tmp_path / "new" / "experiment.sqlite"
-    ExperimentStore(store).close()
+    ExperimentStore(store, owner=True).close()
     html, png = write_report(store)
     assert "no experiment yet" in html.read_text()
     assert png.exists()
@@ -78,7 +78,7 @@ def test_the_record_has_the_metrics_of_the_run(make_store: Any) -> None:
 
 def test_reading_leaves_a_running_experiment_alone(make_store: Any) -> None:
     path = make_store(episodes=3)
-    writer = ExperimentStore(path)
+    writer = ExperimentStore(path, owner=True)
     before = writer.database.query("SELECT count(*) FROM events")
     read_run(path)
     writer.set_flag("x", "still writable")

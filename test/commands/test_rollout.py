@@ -38,7 +38,7 @@ def test_a_policy_comes_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         (["moon"], "no task is called 'moon'"),
         (["furuta", "--plant", "moon"], "choose one of stand_in"),
-        (["furuta", "--theta", "none.npy"], "none.npy holds no policy"),
+        (["furuta", "--theta", "none.npy"], "none.npy: there is no such file"),
         (["furuta", "--option", "stepped"], "expected NAME=VALUE"),
         (["furuta", "--video", "out.gif"], "cannot be filmed"),
     ],

@@ -187,6 +187,7 @@ def test_a_killed_runner_leaves_the_arm_held(node: Any, start: Callable[..., Any
 @pytest.mark.slow
 def test_the_whole_graph_improves_the_movement(node: Any, start: Callable[..., Any], tmp_path: Path) -> None:
     words = ["run", "arm", "--config", EXAMPLES / "arm.yaml", "--episodes", "8", "--seed", "3", "--no-report"]
+    words += ["--yes-move", "--j-min-drop", "inf"]
     run = start("-m", "crbo_ros.cli", *words, "--experiments-dir", tmp_path)
     assert run.popen.wait(150) == 0, run.output
     best = json.loads((tmp_path / "arm-joint_trajectory-crbo-s3" / "best.json").read_text())

@@ -93,13 +93,16 @@ def test_the_client_runs_the_protocol_in_ten_lines(graph: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_proposal(
-    graph: Any, tmp_path: Path, start: Any
+    graph: Any, tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from std_srvs.srv import Trigger
 
     from crbo_ros.client import Client
+    from crbo_ros.protocol.proofs import find_key
+    from crbo_ros.ros.operator import command
 
     run = graph(4)
+    monkeypatch.chdir(tmp_path)
     client = Client("mine", namespace="own", folder=tmp_path)
     first = next(iter(client))
     assert first.id == 0
@@ -107,7 +110,7 @@ def test_the_client_sees_a_stop_and_carries_on_after_a_kill_with_the_same_propos
     assert answer.success
     assert client.link.wait(lambda: not first.may_go_on(), 5.0)
     assert "stop was called" in first.stop_reason()
-    client.link.call("std_srvs/srv/Trigger", "/own/rearm", Trigger.Request(), 10.0)
+    assert command(client.link, find_key("own"), "/own/operator", "rearm", {}, 10.0).accepted
     client.close()  # without a word about the trial, as if killed
     with Client("mine", namespace="own", folder=tmp_path) as client:
         again = []

@@ -41,6 +41,24 @@ class Peer:
         assert done.wait(timeout), f"{name} gave no answer"
         return future.result()
 
+    def command(self, graph: Any, word: str, runner: str = "", **arguments: Any) -> Any:
+        """An operator's command, with the proof that the graph's key makes."""
+        from crbo_ros.ros.operator import fill
+        from crbo_ros.srv import OperatorCommand
+
+        name, fields = (
+            f"{runner}/operator" if runner else "operator",
+            ("command", "arguments", "who", "challenge", "proof"),
+        )
+        challenge = ""
+        for _ in range(2):
+            request = fill(OperatorCommand.Request(), graph.key, word, arguments, challenge)
+            answer = self.call(OperatorCommand, name, **{field: getattr(request, field) for field in fields})
+            challenge = answer.challenge
+            if answer.accepted or not challenge:
+                break
+        return answer
+
     def listen(self, kind: Any, name: str, profile: Any) -> Any:
         messages = self.heard.setdefault(name, [])
         self.node.create_subscription(kind, name, messages.append, profile)

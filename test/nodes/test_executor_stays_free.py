@@ -67,13 +67,13 @@ def test_stop_acts_and_heartbeats_go_on_while_the_monitor_computes_or_its_disk_h
     assert stop.wait_for_service(10.0)
     computing, go_on = threading.Event(), threading.Event()
 
-    def compute_long(x: Any) -> Any:
+    def compute_long() -> Any:
         with node.monitor.database.lock:  # a disk that hangs, too
             computing.set()
             assert go_on.wait(10.0)
-        return bound(x)
+        return beliefs()
 
-    bound, node.monitor._bound.bound = node.monitor._bound.bound, compute_long
+    beliefs, node.monitor.beliefs = node.monitor.beliefs, compute_long
     theta = [0.4] * 3
     proposal = Proposal(experiment_uid="e", theta=theta, theta_hash=theta_hash(theta))
     verdict = check.call_async(CheckRollout.Request(proposal=proposal, runner="r"))

@@ -52,7 +52,6 @@ def frozen(process: Any) -> Iterator[None]:
 def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_then_a_person_looks(
     toy_graph: Callable[..., Any], peer: Peer
 ) -> None:
-    from std_srvs.srv import Trigger
 
     graph = toy_graph(episodes=1, toy={"seconds": 3.0})
 
@@ -69,7 +68,7 @@ def test_a_monitor_that_comes_and_goes_makes_a_policy_start_three_times_then_a_p
         assert len(graph.ledger.lines("start")) == 3
         assert executions(graph) == ["interrupted"] * 3
         assert open_store(graph).episodes() == []
-        assert peer.call(Trigger, "episode_runner/clear").success
+        assert peer.command(graph, "clear", "episode_runner").accepted
         wait_until(lambda: finished(graph), 30, "the end")
     assert executions(graph) == ["interrupted"] * 3 + ["ended"]
     assert [e.outcome for e in open_store(graph).episodes()] == ["completed"]
@@ -112,7 +111,6 @@ def test_the_client_does_not_begin_under_an_approval_that_is_too_old(
 def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_proposal_runs(
     toy_graph: Callable[..., Any], tmp_path: Path, peer: Peer
 ) -> None:
-    from std_srvs.srv import Trigger
 
     broken = tmp_path / "broken"
     broken.touch()
@@ -121,13 +119,13 @@ def test_what_a_plant_raises_unexpectedly_is_a_fault_and_after_clear_the_same_pr
         wait_until(lambda: any("FAULT: KeyError: 'a wire" in line for line in graph.said), 30, "the fault")
         time.sleep(1.0)
         assert graph.processes["episode_runner"].code is None
-        assert executions(graph) == ["interrupted"]
+        assert executions(graph) == ["broken"]
         assert graph.ledger.lines()[-1]["event"] == "safe"
         assert open_store(graph).episodes() == []
         broken.unlink()
-        assert peer.call(Trigger, "episode_runner/clear").success
+        assert peer.command(graph, "clear", "episode_runner").accepted
         wait_until(lambda: finished(graph), 30, "the end")
-    assert executions(graph) == ["interrupted", "ended"]
+    assert executions(graph) == ["broken", "ended"]
     assert [(e.proposal_id, e.outcome) for e in open_store(graph).episodes()] == [(0, "completed")]
     assert len({line["hash"] for line in graph.ledger.lines("start")}) == 1
 
@@ -155,7 +153,7 @@ def test_a_run_that_is_finished_while_held_ends_the_runner_and_nothing_begins_af
         starts = len(graph.ledger.lines("start"))
         assert peer.call(Trigger, "finish").success
         wait_until(lambda: any("done: " in line for line in graph.said), 10, "the runner's word")
-        assert peer.call(Trigger, "rearm").success
+        assert peer.command(graph, "rearm").accepted
         time.sleep(1.5)
         assert len(graph.ledger.lines("start")) == starts
 

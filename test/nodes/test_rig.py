@@ -16,9 +16,9 @@ from crbo_ros.nodes.rig import TaskRig
 from crbo_ros.plants.qube.simulation import QubeSim
 from crbo_ros.plants.realtime import Paced
 from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Permit
-from crbo_ros.protocol.ports import Stage
+from crbo_ros.protocol.ports import Progress, Safe, Stage
 from crbo_ros.protocol.records import APPROVED, Offer, Verdict
-from crbo_ros.tasks.base import COMPLETED, STOPPED, Outcome, Task
+from crbo_ros.tasks.base import BROKEN, COMPLETED, STOPPED, Outcome, Task
 
 THETA = np.array([0.5])
 
@@ -45,9 +45,10 @@ class Movable(Task):
             time.sleep(0.005)
         return Outcome(0.7, COMPLETED, "", 20, statistics={"lateness_max_ms": 3.0, "deadline_misses": 2.0})
 
-    def stop(self) -> None:
+    def stop(self) -> Safe | None:
         if self.failure == "stop raises":
             raise RuntimeError("no answer from the card")
+        return None if self.failure == "silent" else Safe(True, "0 V")
 
 
 class Setting:
@@ -169,6 +170,67 @@ def test_a_stop_that_fails_is_not_safe(make: Any) -> None:
     setting.until(Stage.ENDED)
     safe = setting.rig.safe()
     assert (safe.confirmed, "no answer from the card" in safe.reason) == (False, True)
+
+
+def test_hardware_that_does_not_say_what_its_stop_measured_is_not_safe(make: Any) -> None:
+    task = Movable(holds=False)
+    task.failure = "silent"
+    setting = make(task)
+    setting.prepare()
+    setting.begin()
+    setting.until(Stage.ENDED)
+    assert setting.rig.safe() == Safe(False, "task movable does not say what its stop measured")
+
+
+def test_a_plant_that_broke_is_not_the_policys_end(make: Any) -> None:
+    task = Movable(holds=False)
+    task.rollout = lambda *_, **__: Outcome(float("nan"), BROKEN, "no joint states")  # type: ignore[method-assign]
+    setting = make(task)
+    setting.prepare()
+    setting.begin()
+    assert setting.until(Stage.ENDED, Stage.BROKEN) is Stage.BROKEN
+    assert setting.rig.look() == Progress(Stage.BROKEN, None, "no joint states")
+
+
+class Hosted:
+    """A plant whose stop may be called from any thread."""
+
+    hosted = is_hardware = True
+
+    def __init__(self) -> None:
+        self.stopped_by: list[str] = []
+
+    def cut(self) -> None:
+        self.stopped_by.append("cut")
+
+    def stop(self) -> Safe:
+        self.stopped_by.append(threading.current_thread().name)
+        return Safe(True, "0 V")
+
+
+def test_a_policy_that_hangs_does_not_keep_a_hosted_plant_from_being_made_safe(make: Any) -> None:
+    task, started, released = Movable(holds=False), threading.Event(), threading.Event()
+
+    def hang(*_: Any, **__: Any) -> Outcome:
+        started.set()
+        released.wait(60.0)
+        return Outcome(float("nan"), STOPPED)
+
+    task.plant = Hosted()
+    task.stop = lambda: task.plant.stop()  # type: ignore[method-assign]
+    task.rollout = hang  # type: ignore[method-assign]
+    setting = make(task)
+    setting.prepare()
+    setting.begin()
+    assert started.wait(30.0)
+    setting.rig.stop(HELD, "stop was called")
+    deadline = time.monotonic() + 30.0
+    while not setting.rig.safe().confirmed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert setting.rig.safe() == Safe(True, "0 V")
+    assert task.plant.stopped_by[:2] == ["cut", "rig-stop"]
+    assert setting.rig.look().stage is Stage.RUNNING, "the policy's thread has not come back, and that is said"
+    released.set()
 
 
 def test_a_paced_simulation_that_waits_for_its_approval_is_not_late() -> None:

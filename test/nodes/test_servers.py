@@ -61,7 +61,7 @@ def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(
     from crbo_ros.msg import SafetyVerdict
     from crbo_ros.srv import GetEpisodes
 
-    graph = toy_graph(only=("optimizer", "safety_monitor"), monitor={"j_min": -1000.0})
+    graph = toy_graph(only=("optimizer", "safety_monitor"))
     with graph:
         asked(peer, request_id="q0")
         for i in range(3):  # by a runner that is gone, with its spool

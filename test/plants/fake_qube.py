@@ -17,8 +17,12 @@ import numpy as np
 import pytest
 
 from crbo_ros.compiled import QubeParameters
+from crbo_ros.core.safe import Safe
+from crbo_ros.errors import PlantFailed
+from crbo_ros.plants.host import load
 from crbo_ros.plants.qube.model import stand_in
 from crbo_ros.plants.qube.simulation import QubeSim
+from crbo_ros.plants.realtime import Pacer
 
 TICK = 2.0 * math.pi / 2048.0
 
@@ -76,6 +80,69 @@ class FakeCard:
         self._released.set()
 
 
+class InProcessHost:
+    """What PlantHost offers, without a process and on the card's clock. (test_host.py tries the real one.)"""
+
+    clock: Any = None  # of whatever test is under way
+
+    def __init__(
+        self, target: str, job: str, arguments: dict[str, Any], *, rate: float, limits: Any, **options: Any
+    ) -> None:
+        self._make: Any = lambda: load(job)(
+            say=print, clock=type(self).clock, sleep=type(self).clock.sleep, **arguments
+        )
+        self.pacer = Pacer(rate, clock=type(self).clock, sleep=type(self).clock.sleep, **limits)
+        self.armed, self.alive, self.lapsed = False, True, ""
+        self.notes: list[str] = []
+        self.safe = Safe(True, "nothing was commanded")
+
+    def wait_ready(self, timeout: float) -> None:
+        self.job = self._make()
+
+    def arm(self) -> None:
+        self.armed = True
+        self.pacer.start()
+
+    def pace(self) -> None:
+        self.pacer.start()
+
+    def command(self, values: Any) -> Any:
+        self.armed = True  # (the real one insists on being armed first)
+        try:
+            if not self.job.self_paced:
+                self.pacer.wait()
+            measured = self.job.command(values)
+            if self.job.self_paced:
+                self.pacer.mark()
+        except Exception as error:
+            self.lapsed, self.armed = str(error), False
+            self.safe = self._make_safe(True)
+            raise PlantFailed(f"{error}") from None
+        return measured
+
+    def _make_safe(self, last: bool) -> Safe:
+        try:
+            found: Safe = self.job.make_safe(last)
+            return found
+        except Exception as error:
+            return Safe(False, str(error))
+
+    def make_safe(self) -> Safe:
+        self.armed = True
+        return self.stop()
+
+    def stop(self) -> Safe:
+        if self.armed:
+            self.armed, self.safe = False, self._make_safe(False)
+        return self.safe
+
+    def statistics(self) -> dict[str, float]:
+        return self.pacer.statistics()
+
+    def dismiss(self) -> None:
+        self.job.close()
+
+
 def install_gym_brt(monkeypatch: pytest.MonkeyPatch, card: FakeCard) -> None:
     """`from gym_brt.quanser import QubeHardware, QubeSimulator`, as in gym-brt."""
 
@@ -97,6 +164,7 @@ def install_gym_brt(monkeypatch: pytest.MonkeyPatch, card: FakeCard) -> None:
             return np.array([angles[0], angles[1] % (2.0 * np.pi) - np.pi, *rates])
 
         def close(self, type: Any = None, value: Any = None, traceback: Any = None) -> None:
+            card.voltages.append(0.0)  # as the wrapper's __exit__
             card.plant.stop()
             card.closed = True
 

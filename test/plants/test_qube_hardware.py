@@ -1,20 +1,15 @@
 """The hardware plant against fake drivers with the real signatures: start-up, faults, and 0 V on every way out."""
 
 import math
-import os
-import signal
-import subprocess
 import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_qube import FakeCard, install_gym_brt, install_pal
+from fake_qube import FakeCard, InProcessHost, install_gym_brt, install_pal
 
 from crbo_ros.compiled import wrap
-from crbo_ros.errors import InvalidInput, MissingDependency, PlantError, UnknownName
+from crbo_ros.errors import InvalidInput, MissingDependency, PlantError, PolicyFailed, UnknownName
 from crbo_ros.plants.qube.hardware import QubeHardware
 from crbo_ros.registry import make_task
 
@@ -22,8 +17,9 @@ RNG = np.random.default_rng(0)
 
 
 def patient(card: Any) -> dict[str, Any]:
-    """Options: fake time, and a timeout (on the wall clock) that a busy machine does not reach."""
-    return {"clock": card.clock, "sleep": card.clock.sleep, "step_timeout": 10.0}
+    """Options: fake time, and no process (test_host.py has those)."""
+    InProcessHost.clock = card.clock
+    return {"clock": card.clock, "make_host": InProcessHost}
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, driver: Any, card: Any = None, **options: Any) -> tuple[Any, ...]:
@@ -75,7 +71,7 @@ def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch: pytest.MonkeyP
     assert (outcome.end, outcome.steps) == ("completed", 5000)
     assert 0.6 < outcome.value < 0.69
     assert outcome.statistics["deadline_misses"] == 0.0
-    assert {"jitter_ms", "lateness_max_ms"} <= set(outcome.statistics)
+    assert {"lateness_median_ms", "lateness_p99_ms", "lateness_max_ms"} <= set(outcome.statistics)
     assert np.max(np.abs(outcome.trajectory.columns["voltage"])) <= 3.0
     assert card.voltages[-1] == 0.0
 
@@ -91,7 +87,7 @@ def test_a_voltage_that_is_not_finite_is_refused_and_zero_applied(monkeypatch: p
     plant, card = connect(monkeypatch, "pal")
     with plant:
         plant.step(np.array([1.0]))
-        with pytest.raises(InvalidInput, match="finite"):
+        with pytest.raises(PolicyFailed, match="finite"):
             plant.step(np.array([math.nan]))
         assert card.voltages[-1] == 0.0
 
@@ -106,26 +102,11 @@ def test_a_driver_that_raises_in_mid_episode_fails_the_episode_with_zero_volts(m
             card.fail_at = len(card.voltages) if time == 1.0 else None
 
         outcome = task.rollout(task.theta_0, RNG, watch=unplug)
-        assert (outcome.end, outcome.steps) == ("failed", 250)
+        assert (outcome.end, outcome.steps) == ("broken", 250)
         assert "unplugged" in outcome.reason
         assert math.isnan(outcome.value)
         assert card.voltages[-1] == 0.0
     assert card.closed
-
-
-@pytest.mark.parametrize("driver", ["gym_brt", "pal"])
-def test_a_driver_that_hangs_in_reset_is_given_up_on_and_its_card_closed(
-    monkeypatch: pytest.MonkeyPatch, driver: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    plant, card = connect(monkeypatch, driver, step_timeout=0.2, open_timeout=2.0)
-    with plant:
-        card.hang_at = len(card.voltages) + 10
-        with pytest.raises(PlantError, match=r"within 0\.2 s"):
-            plant.reset(RNG)
-        assert card.closed  # another thread closed it, which ends in 0 V
-        with pytest.raises(PlantError, match="connect anew"):
-            plant.step(np.zeros(1))
-        card.release()
 
 
 def test_a_reset_that_does_not_reach_the_start_set_times_out_in_zero_volts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +131,7 @@ def test_a_stop_during_the_start_up_takes_effect_within_one_period(monkeypatch: 
         outcome = task.rollout(task.theta_0, RNG, watch=watch)
         assert (outcome.end, outcome.reason, outcome.steps) == ("stopped", "operator", 0)
         assert card.voltages[-1] == 0.0
-        assert len(card.voltages) <= 102
+        assert max(map(abs, card.voltages[100:])) == 0.0
     assert set(seen) == {-1.0}
 
 
@@ -181,8 +162,8 @@ def test_too_many_deadline_misses_end_the_episode(monkeypatch: pytest.MonkeyPatc
     plant = QubeHardware(driver, **patient(card))
     with plant:
         plant.step(np.zeros(1))
-        card.slow = 0.007
-        with pytest.raises(PlantError, match="deadlines missed"):
+        card.slow = 0.003 if driver == "gym_brt" else 0.007
+        with pytest.raises(PlantError, match="control steps were late"):
             drive(plant, 0.0, 100)
         assert plant.statistics()["deadline_misses"] > 25
         assert card.voltages[-1] == 0.0
@@ -207,9 +188,10 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
 
 def test_a_card_that_pal_could_not_open_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    install_pal(monkeypatch, FakeCard(), valid=False)
+    card = FakeCard()
+    install_pal(monkeypatch, card, valid=False)
     with pytest.raises(PlantError, match="plugged in"):
-        QubeHardware("pal").connect()
+        QubeHardware("pal", **patient(card)).connect()
 
 
 def test_unknown_drivers_and_start_modes_are_refused() -> None:
@@ -225,35 +207,3 @@ def test_gym_brts_simulator_is_seeded_by_our_generator(monkeypatch: pytest.Monke
         first, second = (task.rollout(task.theta_0, np.random.default_rng(3)) for _ in range(2))
     assert first == second
     assert first.counts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_mid_episode_ends_in_zero_volts(number: Any, tmp_path: Path) -> None:
-    script = textwrap.dedent(f"""
-        import signal, sys
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # (ignored in a background job)
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import numpy as np, pytest
-        from fake_qube import FakeCard, install_pal
-        from crbo_ros.plants.qube.hardware import QubeHardware
-
-        card = FakeCard()
-        with pytest.MonkeyPatch.context() as patch:
-            install_pal(patch, card)
-            try:
-                with QubeHardware("pal") as plant:
-                    for step in range(10**6):
-                        plant.step(np.array([2.0 * (-1) ** (step // 20)]))
-                        if step == 50:
-                            print("moving", flush=True)
-            finally:
-                print("last", card.voltages[-2:], card.closed, flush=True)
-    """)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ.copy())
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == "moving"
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=20)
-    assert out.strip().endswith("0.0] True")
-    assert process.returncode != 0

@@ -82,7 +82,7 @@ def test_a_file_brings_back_the_same_policy(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_policy_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"none\.npz does not exist"):
+    with pytest.raises(InvalidInput, match=r"none\.npz: there is no such file"):
         NNPolicy.load(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(InvalidInput, match=r"text\.npz"):

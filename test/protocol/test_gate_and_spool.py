@@ -59,6 +59,8 @@ def test_a_verdict_without_the_key_of_this_graph_is_no_verdict() -> None:
     gate = open_gate()
     assert "proof" in Permit(gate, VERDICT, 0.0).mismatch(OFFER, "r", "n", "secret")
     assert "proof" in Permit(gate, VERDICT.signed("guess"), 0.0).mismatch(OFFER, "r", "n", "secret")
+    forged = replace(VERDICT, proof="\u00e4\u202e")
+    assert "proof" in Permit(gate, forged, 0.0).mismatch(OFFER, "r", "n", "secret"), "and no exception"
     signed = VERDICT.signed("secret")
     assert Permit(gate, signed, 0.0).mismatch(OFFER, "r", "n", "secret") == ""
     for change in ({"valid_for": 1e9}, {"status": WAITING}, {"verdict_id": "another"}):

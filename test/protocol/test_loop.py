@@ -73,13 +73,14 @@ MUTATIONS: dict[str, Callable[[Any], None]] = {
     "a running policy does not ask": deaf_permit,
     "an answer to another question is taken": source("question.nonce != nonce or ", ""),
     "an interruption is not written": source(
-        "        self._notes.append(partial(self.spool.interrupt, uid, reason))\n", ""
+        "        self._notes.append(partial(self.spool.interrupt, uid, reason, broken))\n", ""
     ),
     "a lost monitor ends the proposal": source("(begun and ran.stopped_by == HELD)", "begun"),
     "a broken plant does not latch": source(
-        "        self._go(State.FAULT, reason)\n", "        self._go(State.PREPARE, reason)\n"
+        "        self._latch(reason)\n        return", "        self._go(State.PREPARE, reason)\n        return"
     ),
     "an unsafe plant does not latch": source("        if fault:\n", "        if False:\n"),
+    "a fault is forgotten by a restart": source("if fault := self.spool.fault():", 'if fault := "":'),
     "quit does not stop the plant": source("            self.rig.stop(QUIT, self._quitting)\n", "            pass\n"),
     "a result that the disk refuses is dropped": source(
         "                self._not_before = now + self.limits.retry\n        if self._kept",
@@ -373,7 +374,7 @@ def test_a_plant_that_is_not_known_to_be_safe_keeps_its_result_and_latches() -> 
     bench.rig.unsafe = "the voltage could not be read back"
     bench.end(0.5)
     bench.run(1.0)
-    assert (bench.loop.state, bench.loop.status.plant_safe) == (State.FAULT, False)
+    assert (bench.loop.state, bench.loop.status.plant) == (State.FAULT, ports.UNKNOWN)
     assert len(bench.memory.results) == 1
     bench.loop.told(Command.CLEAR)
     bench.run(1.0)
@@ -381,6 +382,59 @@ def test_a_plant_that_is_not_known_to_be_safe_keeps_its_result_and_latches() -> 
     bench.rig.unsafe = ""
     bench.loop.told(Command.CLEAR)
     assert bench.run(1.0) is State.HAND_IN
+
+
+def test_a_policy_under_which_the_plant_breaks_three_times_is_set_aside_by_name() -> None:
+    bench = Bench()
+    bench.to_run(7)
+    for broken in range(1, 4):
+        bench.rig.progress = Progress(Stage.BROKEN, reason="the arm fell off")
+        assert bench.run(0.5) is State.FAULT
+        assert bench.memory.results == {}, "a plant's fault ends no proposal"
+        bench.rig.progress = Progress(Stage.IDLE)
+        bench.loop.told(Command.CLEAR)
+        bench.run(0.2)
+        if broken < 3:
+            bench.judge()
+            assert bench.run() is State.RUN, "the same proposal, under a new approval"
+    (episode,) = bench.memory.results.values()
+    assert (episode.proposal_id, episode.outcome, bench.rig.begun) == (7, "failed", 3)
+    assert "set aside: the plant failed 3 times under it" in episode.reason
+    assert any("proposal 7 (start) is set aside" in text for text in bench.said)
+
+
+def test_a_fault_outlives_its_runner_until_a_person_clears_it() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.rig.progress = Progress(Stage.BROKEN, reason="the arm fell off")
+    bench.run(0.1)
+    bench.rig.progress = Progress(Stage.IDLE)
+    bench.make()  # killed and started again
+    assert bench.run(3.0) is State.FAULT
+    assert bench.loop.status.message == "the arm fell off"
+    bench.loop.told(Command.CLEAR)
+    bench.run(0.2)
+    bench.make()
+    assert bench.run(0.2) is State.ASK
+
+
+def test_nothing_begins_on_a_plant_that_is_not_known_to_be_safe_at_the_start() -> None:
+    bench = Bench()
+    bench.rig.unsafe = "the encoder does not answer"
+    bench.make()
+    assert bench.run(3.0) is State.FAULT
+    assert bench.link.count("propose") == 0
+
+
+def test_a_policy_that_hangs_on_a_plant_that_is_safe_is_told_as_it_is() -> None:
+    bench = Bench(limits=Limits(safe=2.0))
+    bench.to_run()
+    bench.rig.stop = lambda kind, reason: None  # type: ignore[method-assign]
+    bench.loop.told(Command.STOP)
+    bench.alive = False
+    bench.run(1.5)
+    assert (bench.loop.state, bench.loop.status.plant) == (State.MAKE_SAFE, ports.SAFE), "its host has measured it"
+    assert bench.run(1.5) is State.FAULT
 
 
 @pytest.mark.parametrize("command", [Command.QUIT, Command.STOP])
@@ -455,3 +509,11 @@ def test_a_jump_of_the_clock_begins_nothing_and_stops_what_runs(jump: float) -> 
     bench.run(0.2)
     assert bench.rig.progress.stage is Stage.ENDED
     assert bench.rig.begun == 1
+
+
+def test_real_things_wait_for_the_operators_first_consent() -> None:
+    bench = Bench(consent="task furuta moves the real plant qube_pal")
+    assert bench.run(3.0) is State.HELD
+    assert "waits for the operator's consent (clear): task furuta moves the real" in bench.loop.status.message
+    bench.loop.told(Command.CLEAR)
+    assert bench.run(0.2) is State.ASK

@@ -23,7 +23,7 @@ from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT
 from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.protocol.spool import Spool
-from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.protocol.store import SCHEMA_VERSION, ExperimentStore
 from crbo_ros.registry import make_method
 
 SPACE = Space([-1.0, -2.0], [1.0, 2.0])
@@ -294,8 +294,8 @@ def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path: Path) -> None:
 class Allergic(CRBO):
     """Raises at certain returns, and goes on doing so."""
 
-    def tell(self, id: int, value: Any) -> None:
-        super().tell(id, value)
+    def tell(self, id: int, value: Any, violation: str = "") -> None:
+        super().tell(id, value, violation)
         if value == 0.666:
             raise np.linalg.LinAlgError("not positive definite")
 
@@ -427,7 +427,7 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
     for version in (1, 99):
         with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
             connection.execute(f"PRAGMA user_version={version}")
-        with pytest.raises(StoreError, match=f"schema {version}, this version reads schema 2"):
+        with pytest.raises(StoreError, match=f"number is {version}, not {SCHEMA_VERSION}"):
             open_experiment(tmp_path)
 
 
@@ -566,7 +566,7 @@ def test_an_early_proposal_is_nobodys_until_it_is_asked_for(tmp_path: Path) -> N
     assert experiment.propose("b", "y").status == WAIT
 
 
-@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": 0.9}])
+@pytest.mark.parametrize("change", [{"gamma": 0.2}, {"j_min": -5.0, "risk": 0.0}])
 def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_on(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
@@ -646,3 +646,25 @@ def test_a_change_that_cannot_be_written_down_is_not_in_force(tmp_path: Path, mo
     with pytest.raises(StoreError):
         experiment.configure(gamma=0.1)
     assert experiment.method.report()["gamma"] == 0.5
+
+
+def test_what_broke_the_contract_is_told_to_the_method_and_survives_a_restart(tmp_path: Path) -> None:
+    """A failure after the approval, a signal beyond its limit, and a person's word; an operator's stop is none."""
+    experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "j_min": -5.0})
+    endings: list[dict[str, Any]] = [
+        {"value": 1.0}, {"value": math.nan, "outcome": "failed", "verdict_id": "v"},
+        {"value": math.nan, "outcome": "stopped", "verdict_id": "v"}, {"value": 1.0, "violation": "torque 9 above 8"},
+        {"value": 1.0}, {"value": 1.0},
+    ]  # fmt: skip
+    for i, fields in enumerate(endings):
+        answer = experiment.propose("r", f"q{i}")
+        experiment.acknowledge(episode(experiment, answer, **fields))
+    for _ in range(2):
+        experiment.mark(5, "reported by a person")
+        trials = experiment.method.trials
+        assert [bool(trial.violation) for trial in trials] == [False, True, False, True, False, True]
+        assert experiment.method.contract.account.violations == 3
+        assert [e.violation for e in experiment.returns()[1] if e.violation] == ["torque 9 above 8"]
+        assert experiment.returns()[0] == 5, "a monitor without its memory hears of the failure, too"
+        experiment.close()
+        experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "j_min": -5.0})

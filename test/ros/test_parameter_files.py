@@ -22,16 +22,19 @@ def found(tmp_path: Path, text: str, node: str = "/lab/safety_monitor", given: t
     return complaint(node, table, given, sections(file))
 
 
-def test_there_are_at_most_20_parameters() -> None:
+def test_there_are_at_most_22_parameters() -> None:
     names = {parameter.name for table in parameters.NODES.values() for parameter in table}
-    assert len(names) <= 20
+    assert len(names) <= 22
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("j_min_dropp", "parameter j_min_dropp of /lab/optimizer does not exist; did you mean 'j_min'?"),
-        ("j_min_drop", "parameter j_min_drop of /lab/optimizer does not exist; it is one of safety_monitor"),
+        ("j_min_dropp", "parameter j_min_dropp of /lab/optimizer does not exist; did you mean 'j_min_drop'?"),
+        (
+            "require_operator",
+            "parameter require_operator of /lab/optimizer does not exist; it is one of safety_monitor",
+        ),
         ("task_options", "parameter task_options of /lab/optimizer is a group"),
         ("seed.a", "parameter seed.a of /lab/optimizer does not exist"),
         ("", "parameter  of /lab/optimizer does not exist"),
@@ -88,9 +91,15 @@ def test_the_files_are_those_of_the_command_line() -> None:
     assert files_of(words) == [Path("a.yaml"), Path("b/c.yaml")]
 
 
-@pytest.mark.parametrize("text", ["", "3", "a: b", "[", "/**: {ros__parameters: null}"])
-def test_what_is_no_parameter_file_is_left_to_ros(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "/**: {ros__parameters: null}"])
+def test_a_parameter_file_may_say_nothing(tmp_path: Path, text: str) -> None:
     assert found(tmp_path, text) == ""
+
+
+@pytest.mark.parametrize("text", ["3", "a: b", "[", "/**: {ros__parameters: 3}", "a: &x {ros__parameters: *x}", "a:"])
+def test_what_is_no_parameter_file_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"limits\.yaml"):
+        found(tmp_path, text)
 
 
 @pytest.mark.parametrize("file", sorted(CONFIG.glob("*.yaml")), ids=lambda file: file.name)

@@ -100,8 +100,9 @@ def test_opened_before_the_nodes_its_curve_grows_with_each_episode_and_ros_never
 
 
 def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_first_click(
-    open_monitor: Any, toy_graph: Any, until: Any, press: Any
+    open_monitor: Any, toy_graph: Any, until: Any, press: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CRBO_KEY", "of the operator and the graph")
     graph = toy_graph(episodes=50, toy={"seconds": 3.0})
     graph.namespace = "lab"
     with graph:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crbo_ros.protocol.records import Episode, Offer, Verdict
+from crbo_ros.protocol.records import ContractState, Episode, Offer, Verdict
 from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply
+from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
@@ -119,7 +119,42 @@ def test_buttons_are_enabled_only_when_they_apply(widget: Any) -> None:
     feed(widget, state("paused"), Heartbeat(MONITOR, UID, False, "stop was called"))
     assert on() == {"resume", "rearm"}
     feed(widget, Heartbeat(MONITOR, UID, True), *episodes(1), verdict(1, "waiting", 1.0))
-    assert on() == {"stop", "resume", "approve", "reject"}
+    assert on() == {"stop", "resume", "approve", "reject", "violation"}
+
+
+def test_what_a_person_saw_of_the_last_rollout_is_reported_and_an_empty_comment_is_not(
+    widget: Any, client: Client
+) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), *episodes(3))
+    said = iter([("", True), ("it scraped the table", False), (" it scraped the table ", True)])
+    widget.ask = lambda question: next(said)
+    for _ in range(3):
+        click(widget, "violation")
+    assert client.calls == [("violation", 2, "it scraped the table")]
+    assert not widget.buttons["violation"].isEnabled()
+    feed(widget, Reply("violation", True, "proposal 2 counts as a violation: 1 of 3"))
+    assert "proposal 2 counts as a violation" in widget.message.text()
+
+
+def test_the_contract_is_shown_with_what_was_spent_and_what_is_left(widget: Any) -> None:
+    assert widget.states["contract"].text() == "not heard of yet"
+    contract = ContractState(
+        UID, MONITOR, "empty", "the account is empty: ...", 0.05, 100, 0.3, 0.6, 0.1, 3, 40, 4, 37, 3, 4, 1, -0.7, 2.5,
+        0.1, 12, 0.8, 4.2, 3.1, 0.96, 1.4,
+    )  # fmt: skip
+    feed(widget, HERE, state(), contract)
+    text = widget.states["contract"].text()
+    for part in ("empty: 3 of 4 falls of new policies in 40/100, 1 under way", "account -0.7", "proven: proposal 12"):
+        assert part in text
+    assert "the account is empty" in text
+
+
+def test_a_runner_at_fault_can_be_cleared(widget: Any, client: Client) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), RunnerStatus("/a", "running"))
+    assert not widget.buttons["clear"].isEnabled()
+    feed(widget, RunnerStatus("/b", "error", "no answer from the card"))
+    click(widget, "clear")
+    assert client.calls == [("clear", 0, "/b")]
 
 
 def test_a_click_on_a_disabled_button_does_nothing(widget: Any, client: Client) -> None:

@@ -23,6 +23,7 @@ parameters:
   - {node: /robot/controller, name: gains.d, lower: -1, upper: 1e0, start: 0}
 episode:
   start: {service: /robot/run}
+  stop: {service: /robot/halt}
   timeout: 5
 return:
   topic: /robot/cost
@@ -67,20 +68,22 @@ def test_the_examples_are_right(name: Any) -> None:
         ("scale: log", "scales: log", 7, r"parameters\[0\].scales: there is no such field"),
         ("gains.d", "gains.p", 8, r"parameters\[1\].name: .* listed twice"),
         ("node: /robot/controller\n", "node: robot\n", 2, r"parameters\[0\].node: 'robot' is not an absolute"),
-        ("timeout: 5", "timeout: -5", 11, r"episode.timeout: -5 must be above 0"),
+        ("timeout: 5", "timeout: -5", 12, r"episode.timeout: -5 must be above 0"),
         ("  start: {service: /robot/run}\n", "", 10, r"episode: needs `start`"),
+        ("  stop: {service: /robot/halt}\n", "", 10, r"episode: needs `stop` .*, or `unstoppable: true`"),
+        ("timeout: 5", "unstoppable: true", 12, r"episode.unstoppable: there is a way to stop it"),
         ("{service: /robot/run}", "{topic: /robot/run}", 10, r"episode.start: needs exactly one of service, action"),
-        ("std_msgs/msg/Float64", "Float64", 14, r"return.type: 'Float64' is not a type such as std_msgs/msg"),
-        ("field: data", "field: data.[1]", 15, r"return.field: 'data.\[1\]' is not a field"),
-        ("aggregate: mean", "aggregate: median", 16, r"return.aggregate: 'median' is none of sum"),
-        ("negate: true", "negate: 3", 17, r"return.negate: 3 is neither"),
-        ("negate: true", "answer: true", 13, r"return: needs exactly one of topic, service, answer"),
-        ("negate: true", "negate: true\n  negate: false", 18, r"return.negate: appears twice"),
-        ("negate: true", "negate: true\ngamma: 2", 18, r"gamma: 2 is outside \(0, 1\]"),
-        ("negate: true", "negate: true\nrest: best known", 18, r"rest: 'best known' is none of best, start"),
-        ("negate: true", "negate: true\nspeed: 2", 18, r"speed: there is no such field; there are: episode, gamma"),
+        ("std_msgs/msg/Float64", "Float64", 15, r"return.type: 'Float64' is not a type such as std_msgs/msg"),
+        ("field: data", "field: data.[1]", 16, r"return.field: 'data.\[1\]' is not a field"),
+        ("aggregate: mean", "aggregate: median", 17, r"return.aggregate: 'median' is none of sum"),
+        ("negate: true", "negate: 3", 18, r"return.negate: 3 is neither"),
+        ("negate: true", "answer: true", 14, r"return: needs exactly one of topic, service, answer"),
+        ("negate: true", "negate: true\n  negate: false", 19, r"return.negate: appears twice"),
+        ("negate: true", "negate: true\ngamma: 2", 19, r"gamma: 2 is outside \(0, 1\]"),
+        ("negate: true", "negate: true\nrest: best known", 19, r"rest: 'best known' is none of best, start"),
+        ("negate: true", "negate: true\nspeed: 2", 19, r"speed: there is no such field; there are: episode, gamma"),
         ("parameters:\n", "parameters: 3\nother:\n", 1, r"parameters: expected a list"),
-        ("negate: true", "negate: [", 18, "not YAML"),
+        ("negate: true", "negate: [", 19, "not YAML"),
     ],
 )
 def test_a_wrong_file_gets_an_error_that_names_line_and_field(
@@ -129,6 +132,6 @@ def test_crbo_run_tells_a_mistake_in_the_file_before_it_starts_anything(
     file = write(tmp_path, GOOD.replace("aggregate: mean", "aggregate: median"))
     assert main(["run", "tuning", "--config", str(file), "--experiments-dir", str(tmp_path / "experiments")]) == 1
     printed = capsys.readouterr()
-    assert "tuning.yaml, line 16: return.aggregate: 'median' is none of" in printed.err
+    assert "tuning.yaml, line 17: return.aggregate: 'median' is none of" in printed.err
     assert printed.out == ""
     assert not (tmp_path / "experiments").exists()

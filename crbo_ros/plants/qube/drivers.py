@@ -10,6 +10,7 @@ Nothing of either package is imported before `open`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from importlib import import_module
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.compiled import rate_filter, wrap
-from crbo_ros.errors import MissingDependency, PlantError
+from crbo_ros.errors import MissingDependency, PlantError, UnknownName
 from crbo_ros.plants.qube.model import FILTER_BANDWIDTH
 
 Array = NDArray[np.float64]
@@ -47,7 +48,7 @@ def import_driver(module: str, name: str, advice: str) -> Any:
 
 
 class QubeDriver(ABC):
-    """All methods may hang or raise anything; the plant (qube_hardware.py) calls them under a timeout."""
+    """All methods may hang or raise anything: they are called in the plant's host (device.py) and nowhere else."""
 
     self_paced = False  # True: `exchange` waits for the card's clock itself
 
@@ -59,8 +60,19 @@ class QubeDriver(ABC):
         """Read the sensors, then write the voltage (so that an action meets an observation one period old)."""
 
     @abstractmethod
+    def zero(self, last: bool) -> str:
+        """0 V; `last`: without reading first, at any price. Why nothing can be measured after it, or ""."""
+
+    @abstractmethod
     def close(self) -> None:
         """0 V, amplifier off, card closed."""
+
+    def arm_watchdog(self, seconds: float) -> str:
+        """Have the card itself go to 0 V when it is not written to for so long; why that is not possible, or ""."""
+        return f"{type(self).__name__} does not reach the card's own watchdog"
+
+    def reload_watchdog(self) -> None:  # noqa: B027  (nothing to reload)
+        """We are alive."""
 
 
 class GymBrtDriver(QubeDriver):
@@ -82,13 +94,17 @@ class GymBrtDriver(QubeDriver):
         # its wrapper insists on a float64 array of shape (1,)
         return np.array(self._qube.step(np.array([voltage], dtype=np.float64)), dtype=np.float64)
 
+    def zero(self, last: bool) -> str:
+        if not last:
+            self.exchange(0.0)
+            return ""
+        self.close()  # its wrapper can write without reading first only on its way out
+        return "the card was closed (0 V written, amplifier off), since gym-brt cannot write 0 V without reading first"
+
     def close(self) -> None:
         if self._qube is not None:
             qube, self._qube = self._qube, None
-            try:
-                qube.step(np.zeros(1))
-            finally:
-                qube.close()
+            qube.close()  # 0 V, amplifier off, card closed; reads nothing
 
 
 class PalDriver(QubeDriver):
@@ -99,7 +115,7 @@ class PalDriver(QubeDriver):
         self.signs = signs  # of motorPosition, pendulumPosition and voltage against ours
         self._qube: Any = None
         self._memory = np.zeros(2)
-        self._rate = 250.0
+        self._rate, self._watched = 250.0, False
 
     def open(self, rate: float, max_voltage: float) -> None:
         qube_class = import_driver("pal.products.qube", f"QubeServo{self.version}", PAL)
@@ -131,13 +147,46 @@ class PalDriver(QubeDriver):
         ]
         return np.array([arm, wrap(pendulum - math.pi), *rates])  # pal's 0 is hanging
 
+    def zero(self, last: bool) -> str:
+        self._qube.write_voltage(0.0)
+        return ""
+
+    def arm_watchdog(self, seconds: float) -> str:
+        """By Quanser's HIL API. Most cards do not let the state be chosen; what this one does, `doctor` tries."""
+        card = self._qube.card
+        try:
+            with contextlib.suppress(Exception):  # 0 V is the default where it cannot be chosen
+                card.watchdog_set_analog_expiration_state(np.zeros(1, np.uint32), 1, np.zeros(1))
+            card.watchdog_start(seconds)
+        except Exception as error:
+            return f"the card's own watchdog could not be armed ({type(error).__name__}: {error})"
+        self._watched = True
+        return ""
+
+    def reload_watchdog(self) -> None:
+        if self._watched:
+            self._qube.card.watchdog_reload()
+
     def close(self) -> None:
         if self._qube is not None:
             qube, self._qube = self._qube, None
             try:
                 qube.write_voltage(0.0)
+                if self._watched:
+                    qube.card.watchdog_stop()
             finally:
                 qube.terminate()
 
 
 DRIVERS: dict[str, type[QubeDriver]] = {"gym_brt": GymBrtDriver, "pal": PalDriver}
+
+
+def make_driver(name: str, options: dict[str, Any]) -> QubeDriver:
+    """A driver by its name, or by "module:Class" for one of somebody else's."""
+    if ":" in name:
+        module, attribute = name.split(":")
+        driver: QubeDriver = getattr(import_module(module), attribute)(**options)
+        return driver
+    if name not in DRIVERS:
+        raise UnknownName(f"no Qube driver is called {name!r}; there are: {', '.join(DRIVERS)}, or module:Class")
+    return DRIVERS[name](**options)

@@ -1,40 +1,40 @@
-"""A real Qube Servo 2 as a plant: start-up, 250 Hz in real time, and 0 V on every way out.
+"""A real Qube Servo 2 as a plant: start-up, 250 Hz in real time, and 0 V whatever hangs.
 
-What can go wrong and what happens then (always: 0 V, and PlantError that says what):
-    the driver hangs or raises           each call runs in its own thread under a timeout
-    the pendulum does not come up        reset_timeout
-    the loop is too late too often       realtime.Pacer's limits
-    nothing moves although voltage is on `STILL_*`: a frozen encoder, a loose cable or a dead amplifier (both drivers
-                                         print the card's errors and go on returning old readings)
-    SIGTERM, Ctrl-C, an error, exit      SIGTERM is turned into SystemExit; leaving the `with` block stops; atexit too
-What cannot be handled here: SIGKILL and a lost USB cable. The operator's hand stays near the switch.
+The card belongs to a process of its own (plants/host.py with qube/device.py). What can go wrong, and what happens:
+    this process is slow, hangs, is frozen or killed     the host writes 0 V after 3 periods without a fresh command
+    the driver raises, returns nonsense or old readings  the host writes 0 V, without reading first
+    the driver hangs, even with the interpreter's lock   the host is killed 50 ms later; the kernel closes the card.
+                                                         What the card does then, nobody can measure: a FAULT
+    the loop is late too often                           realtime.Pacer's limits, in the host
+    the pendulum does not come up                        reset_timeout
+`stop` says what was measured. The card's own watchdog is armed where the driver reaches it (pal). Not covered: power
+loss of the machine while a card without a watchdog holds its last value. The operator's hand stays near the switch.
 """
 
 from __future__ import annotations
 
-import atexit
+import gc
 import logging
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crbo_ros.errors import CrboError, InvalidInput, MissingDependency, PlantError, UnknownName
+from crbo_ros.core.safe import Safe
+from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed, UnknownName
 from crbo_ros.plants.base import Plant, ResetStopped
-from crbo_ros.plants.qube.drivers import DRIVERS, QubeDriver
+from crbo_ros.plants.hosted import PlantHost
+from crbo_ros.plants.qube.drivers import DRIVERS
 from crbo_ros.plants.qube.start import MODES, Start
-from crbo_ros.plants.realtime import DriverThread, Pacer
+from crbo_ros.plants.realtime import LOOP, priority
 
 Array = NDArray[np.float64]
 log = logging.getLogger("crbo_ros.qube")
-
-STILL_VOLTAGE, STILL_SECONDS = 1.0, 0.4  # V, s: above this voltage for this long something must move
+PERIODS = 3  # without a fresh command, then 0 V
+PACE = {"late_share": 0.1, "max_gap": float(PERIODS), "max_stretch": 1.05}
 
 
 class QubeHardware(Plant):
@@ -46,71 +46,56 @@ class QubeHardware(Plant):
 
     joint_names = ("arm", "pendulum")
     is_hardware = True
+    hosted = True
     reset_timeout = 60.0
 
     def __init__(
         self,
-        driver: str | QubeDriver = "gym_brt",
+        driver: str = "gym_brt",
         *,
         start: str = "swing_up",
         rate: float = 250.0,
         max_voltage: float = 3.0,
         start_voltage: float = 13.0,
         reset_timeout: float = 60.0,
-        step_timeout: float = 0.25,
-        open_timeout: float = 20.0,
-        max_misses: int = 25,
-        max_gap: float = 0.1,
+        silence: float = 0.05,
+        open_timeout: float = 30.0,
+        make_host: Callable[..., Any] = PlantHost,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
         **driver_options: Any,
     ) -> None:
-        if isinstance(driver, str):
-            if driver not in DRIVERS:
-                raise UnknownName(f"no Qube driver is called {driver!r}; there are: {', '.join(DRIVERS)}")
-            driver = DRIVERS[driver](**driver_options)
+        if driver not in DRIVERS and ":" not in driver:
+            raise UnknownName(f"no Qube driver is called {driver!r}; there are: {', '.join(DRIVERS)}, or module:Class")
         if start not in MODES:
             raise InvalidInput(f"start: {start!r} is none of {', '.join(MODES)}")
-        self.driver, self.start = driver, start
+        self.driver, self.start, self.driver_options = driver, start, driver_options
         self.rate, self.max_voltage, self.start_voltage = rate, max_voltage, start_voltage
-        self.reset_timeout, self.step_timeout, self.open_timeout = reset_timeout, step_timeout, open_timeout
-        self._clock = clock
-        self._pacer = Pacer(rate, max_misses=max_misses, max_gap=max_gap, clock=clock, sleep=sleep)
-        self._worker: DriverThread | None = None
-        self._given_up = False  # the card was closed because 0 V could not be written
+        self.reset_timeout, self.silence, self.open_timeout = reset_timeout, silence, open_timeout
+        self._make_host, self._clock = make_host, clock
+        self._host: Any = None
+        self._hurried = 0  # the thread that runs an episode
         self._check_direction, self._attempt = True, 0  # of the start-up, kept from one reset to the next
-        self._still = 0
-        self._last = np.full(2, np.nan)
-        self._old_handler: Any = None
 
     def connect(self) -> None:
-        if self._worker is not None:
+        if self._host is not None:
             return
-        self._given_up, self._check_direction = False, True
-        worker = DriverThread("qube-driver")
-        self._worker = worker
-        atexit.register(self.close)
-        self._catch_sigterm()
-        try:
-            worker.call(lambda: self.driver.open(self.rate, self.start_voltage), self.open_timeout, "opening the Qube")
-        except PlantError as error:
-            self.close()
-            if isinstance(error.__cause__, MissingDependency | PlantError):
-                raise error.__cause__ from None
-            raise
-
-    def _catch_sigterm(self) -> None:
-        """Python's default for SIGTERM skips every `finally`; where nobody else handles it, make it an exception.
-
-        rclpy's handlers are installed below Python, which does not know of them: its nodes are left to it.
-        """
-        if "rclpy" in sys.modules:
-            return
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._old_handler = signal.signal(signal.SIGTERM, _exit_on_signal)
+        host = self._make_host(
+            f"qube {self.driver_options.get('board', 0)}",
+            "crbo_ros.plants.qube.device:QubeDevice",
+            {"driver": self.driver, "options": self.driver_options, "rate": self.rate,
+             "max_voltage": self.start_voltage},
+            patience=PERIODS / self.rate, rate=self.rate, limits=PACE, silence=self.silence, device=True,
+            log=log.critical,
+        )  # fmt: skip
+        host.wait_ready(self.open_timeout)
+        self._check_direction, self._host = True, host
+        log.info("connected; %s", host.make_safe())
+        for note in host.notes:
+            log.warning("%s", note)
 
     def reset(self, rng: np.random.Generator) -> Array:
         """Settle, bring the pendulum up, hold it until it is in the start set. (rng is not used: nature is random.)"""
+        host = self._connected()
         begun = self._clock()
         start = Start(
             self.start,
@@ -119,11 +104,11 @@ class QubeHardware(Plant):
             check_direction=self._check_direction,
             attempt=self._attempt,
         )
-        self._pacer.start()
-        self._still = 0
-        observation = self._exchange(0.0)
         phase = ""
+        self._hurry(True)
+        host.arm()
         try:
+            observation = host.command([0.0])
             while not (start.done and (self.reset_ready is None or self.reset_ready())):
                 voltage = start.voltage(observation)
                 if start.phase != phase:
@@ -133,87 +118,62 @@ class QubeHardware(Plant):
                     raise PlantError(f"the Qube was not ready within {self.reset_timeout:g} s (last phase: {phase})")
                 if self.reset_watch is not None and (reason := self.reset_watch(observation, np.array([voltage]))):
                     raise ResetStopped(reason)
-                observation = self._exchange(voltage)
+                observation = host.command([voltage])
         except BaseException:
             self.stop()
             raise
         self._check_direction, self._attempt = False, start.attempt
-        self._pacer.start()
-        return observation
+        host.pace()
+        return np.asarray(observation)
+
+    def _connected(self) -> Any:
+        if self._host is None:
+            raise PlantError("the Qube is not connected; use it in a `with` block")
+        closed = self._host.lapsed and self.driver == "gym_brt"  # (see its `zero`)
+        if closed or not self._host.alive:  # a person has looked since, or nobody would reset it
+            log.warning("a new host for the Qube: the arm must be at its centre and the pendulum hang at rest")
+            self.close()
+            self.connect()
+        return self._host
 
     def step(self, action: Array) -> Array:
         voltage = float(np.asarray(action, dtype=np.float64).reshape(-1)[0])
         if not np.isfinite(voltage):
             self.stop()
-            raise InvalidInput(f"action[0] is {voltage}; a voltage must be finite")
-        return self._exchange(min(max(voltage, -self.max_voltage), self.max_voltage))
-
-    def _exchange(self, voltage: float) -> Array:
-        """One period: wait for its deadline, read, write. Any failure stops the plant and is a PlantError."""
-        worker = self._worker
-        if worker is None:
+            raise PolicyFailed(f"action[0] is {voltage}; a voltage must be finite")
+        if self._host is None:
             raise PlantError("the Qube is not connected; use it in a `with` block")
-        if self._given_up:
-            raise PlantError(
-                "the Qube's card was closed after a failure; let the pendulum hang at rest and connect anew"
-            )
-        try:
-            if not self.driver.self_paced:
-                self._pacer.wait()
-            observation = worker.call(lambda: self.driver.exchange(voltage), self.step_timeout, "the Qube's driver")
-            if self.driver.self_paced:
-                self._pacer.mark()
-            if observation.shape != (4,) or not np.all(np.isfinite(observation)):
-                raise PlantError(f"the Qube's driver returned {observation} instead of four finite numbers")
-            self._look_for_movement(observation, voltage)
-        except CrboError:
-            self.stop()
-            raise
+        observation: Array = self._host.command([min(max(voltage, -self.max_voltage), self.max_voltage)])
         return observation
 
-    def _look_for_movement(self, observation: Array, voltage: float) -> None:
-        moved = not np.array_equal(observation[:2], self._last)
-        self._last = observation[:2].copy()
-        self._still = 0 if moved or abs(voltage) < STILL_VOLTAGE else self._still + 1
-        if self._still > STILL_SECONDS * self.rate:
-            raise PlantError(
-                f"nothing moved for {STILL_SECONDS:g} s at over {STILL_VOLTAGE:g} V: check encoders, cables, amplifier"
-            )
+    def stop(self) -> Safe:
+        """0 V, now, and what the arm tells of it."""
+        self._hurry(False)
+        safe: Safe = Safe(True, "not connected") if self._host is None else self._host.stop()
+        return safe
 
-    def stop(self) -> None:
-        """0 V, now; if the driver is stuck, close the card from another thread, which switches the amplifier off."""
-        worker = self._worker
-        if worker is None:
-            return
-        try:
-            worker.call(lambda: self.driver.exchange(0.0), self.step_timeout, "stopping the Qube")
-        except PlantError as error:
-            if self._given_up:
-                return
-            log.error("%s; closing the card instead", error)
-            self._given_up = True
-            self._close_driver(DriverThread("qube-emergency"))
+    def _hurry(self, now: bool) -> None:
+        """No garbage collection, and priority for this thread where the system permits, from a reset to its stop."""
+        if now:
+            gc.collect()
+            gc.disable()
+            self._hurried = threading.get_ident()
+            priority(LOOP)  # (the host has said whether that is permitted)
+        elif self._hurried:
+            gc.enable()
+            if self._hurried == threading.get_ident():
+                priority(0)
+                self._hurried = 0
+
+    def cut(self) -> None:
+        if self._host is not None:
+            self._host.cut()
 
     def close(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        self._close_driver(DriverThread("qube-emergency") if worker.stuck else worker)
-        worker.end()
-        atexit.unregister(self.close)
-        if self._old_handler is not None and signal.getsignal(signal.SIGTERM) is _exit_on_signal:
-            signal.signal(signal.SIGTERM, self._old_handler)
-        self._old_handler = None
-
-    def _close_driver(self, worker: DriverThread) -> None:
-        try:
-            worker.call(self.driver.close, self.open_timeout, "closing the Qube")
-        except PlantError as error:
-            log.critical("%s: SWITCH THE QUBE OFF BY HAND", error)
+        self._hurry(False)
+        host, self._host = self._host, None
+        if host is not None:
+            host.dismiss()
 
     def statistics(self) -> dict[str, float]:
-        return self._pacer.statistics()
-
-
-def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+        return {} if self._host is None else dict(self._host.statistics())

@@ -57,6 +57,7 @@ class EpisodeConfig:
     start: Call | None = None  # None: it lasts `seconds`, nothing is called
     seconds: float | None = None  # from the start service's answer (or the goal's acceptance); None: until its end
     stop: Call | None = None  # called at the end of every episode, and whenever one is stopped
+    unstoppable: bool = False  # whoever wrote the file says that nothing can end an episode before its time
     delay: float = 0.0  # between setting the parameters and the start
     timeout: float = 60.0  # for any single answer
 
@@ -151,10 +152,17 @@ def read_episode(section: Section) -> EpisodeConfig:
     seconds = section.number("seconds", None, positive=True)
     if start is None and seconds is None:
         raise section.error("needs `start` (a service or an action), or `seconds`, or both")
+    unstoppable = section.flag("unstoppable")
+    cancelled = start is not None and start.kind == "action"
+    if stop is None and not cancelled and not unstoppable:
+        raise section.error("needs `stop` (a service that ends an episode), or `unstoppable: true` if there is no way")
+    if unstoppable and (stop is not None or cancelled):
+        raise section.error("there is a way to stop it: leave this out", "unstoppable")
     return EpisodeConfig(
         start,
         seconds,
         stop,
+        unstoppable,
         section.number("delay", 0.0, minimum=0.0),
         section.number("timeout", 60.0, positive=True),
     )

@@ -10,11 +10,12 @@ import threading
 import time
 from typing import Any
 
-from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.errors import InvalidInput, PlantError, PlantFailed, PolicyFailed
 from crbo_ros.plants.ros.config import Call, EpisodeConfig, ReturnConfig, field_value
+from crbo_ros.plants.ros.goal import CANCEL, ActionGoal
 from crbo_ros.ros.link import DISCOVERY, Poll, RosLink, fill, interface, no_poll
 
-CANCEL, STOP, FIND = 2.0, 5.0, 2.0  # s: a goal's cancellation, the stop service's answer, and finding it
+STOP, FIND = 5.0, 2.0  # s: the stop service's answer, and finding it
 FAREWELL = CANCEL + STOP + FIND
 SUCCEEDED = 4  # action_msgs/msg/GoalStatus
 
@@ -77,7 +78,7 @@ class RosReturn:
                 self._collecting = False
                 samples, problem = list(self._samples), self._problem
             if problem:
-                raise PlantError(problem)
+                raise PolicyFailed(problem)
             return config.value(samples)
         if config.service is not None:
             call = config.service
@@ -85,7 +86,7 @@ class RosReturn:
         try:
             return config.value([field_value(answer, config.field)])
         except InvalidInput as error:
-            raise PlantError(
+            raise PolicyFailed(
                 f"the answer of {config.service.name if config.service else 'the start'}: {error}"
             ) from None
 
@@ -99,8 +100,7 @@ class RosEpisode:
 
     def __init__(self, link: RosLink, config: EpisodeConfig) -> None:
         self.link, self.config = link, config
-        self._action: Any = None
-        self._goal: Any = None
+        self._goal: ActionGoal | None = None
 
     def connect(self) -> None:
         """Check types and requests, and wait for the services; PlantError names what is missing."""
@@ -115,11 +115,8 @@ class RosEpisode:
         if start.kind == "service":
             self.link.ready(start.type, start.name)
             return
-        from rclpy.action.client import ActionClient
-
-        self._action = ActionClient(self.link.node, interface(start.type), start.name)
-        if not self.link.wait(self._action.server_is_ready, DISCOVERY):
-            raise PlantError(f"nobody offers the action {start.name} ({start.type}); is its node running?")
+        self._goal = ActionGoal(self.link, start.type, start.name)
+        self._goal.connect()
 
     def run(self, poll: Poll) -> tuple[Any, float]:
         """One episode: (the start's answer or result, s it took). Stopped or PlantError: `stop` must follow."""
@@ -139,47 +136,49 @@ class RosEpisode:
         assert call is not None
         answer = self.link.call(call.type, call.name, message_of(call, "Request"), self.config.timeout, poll)
         if getattr(answer, "success", True) is False:  # as in Trigger and SetBool
-            raise PlantError(f"{call.name} refused: {getattr(answer, 'message', '') or 'success is false'}")
+            raise PolicyFailed(f"{call.name} refused: {getattr(answer, 'message', '') or 'success is false'}")
         return answer
 
     def _run_action(self, poll: Poll) -> Any:
-        call, config, link = self.config.start, self.config, self.link
+        call, config, link, goal = self.config.start, self.config, self.link, self._goal
         assert call is not None
-        handle = link.finished(self._action.send_goal_async(message_of(call, "Goal")), config.timeout, call.name, poll)
-        if not handle.accepted:
-            raise PlantError(f"the action {call.name} refused the goal")
-        self._goal = handle
-        result = handle.get_result_async()
+        assert goal is not None
+        result = goal.send(message_of(call, "Goal"), config.timeout, poll)
+        what = f"the action {call.name}"
         if config.seconds is not None:  # it runs for a fixed time and is then cancelled
             link.wait(result.done, config.seconds, poll)
             if not result.done():
-                self._cancel()
-            answer = link.finished(result, config.timeout, f"the action {call.name}", poll)
+                goal.cancel(beat=poll)
+            answer = link.finished(result, config.timeout, what, poll)
         else:
-            answer = link.finished(result, config.timeout, f"the action {call.name}", poll)
+            answer = link.finished(result, config.timeout, what, poll)
             if answer.status != SUCCEEDED:
-                raise PlantError(f"the action {call.name} ended with status {answer.status} (not SUCCEEDED)")
-        self._goal = None
+                goal.ended()
+                raise PolicyFailed(f"the action {call.name} ended with status {answer.status} (not SUCCEEDED)")
+        goal.ended()
         return answer.result
 
-    def _cancel(self) -> None:
+    def close(self) -> None:
         goal, self._goal = self._goal, None
         if goal is not None:
-            self.link.finished(goal.cancel_goal_async(), CANCEL, "cancelling the goal")
+            goal.close()
 
-    def close(self) -> None:
-        action, self._action = self._action, None
-        if action is not None:
-            action.destroy()
-
-    def stop(self) -> None:
-        """Cancel the goal that is under way and call the stop service. PlantError if that did not work."""
-        self._cancel()
-        call = self.config.stop
-        if call is not None:
-            answer = self.link.call(call.type, call.name, message_of(call, "Request"), STOP, no_poll, discovery=FIND)
+    def stop(self, beat: Poll = no_poll) -> str:
+        """End the episode, also by the stop service: what was seen of its end; PlantFailed if that was not seen."""
+        seen, problem = [], ""
+        if self._goal is not None:
+            try:
+                seen.append(self._goal.cancel(beat=beat))
+            except PlantError as error:
+                problem = str(error)
+        if (call := self.config.stop) is not None:
+            answer = self.link.call(call.type, call.name, message_of(call, "Request"), STOP, beat, discovery=FIND)
             if getattr(answer, "success", True) is False:
-                raise PlantError(f"{call.name} refused: {getattr(answer, 'message', '')}")
+                raise PlantFailed(f"{call.name} refused: {getattr(answer, 'message', '')}")
+            seen.append(f"{call.name} answered")
+        if problem:
+            raise PlantFailed(problem)
+        return "; ".join(filter(None, seen)) or ("the episode itself is unstoppable" if self.config.unstoppable else "")
 
 
 def message_of(call: Call, part: str) -> Any:

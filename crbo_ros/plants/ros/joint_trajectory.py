@@ -5,14 +5,18 @@ with JointTrajectoryArm(limits) as arm:
     path = arm.execute(dmp.rollout(theta), poll)  # PlantError when it leaves its path; Stopped when poll raises
 
 Sent as trajectory_msgs/JointTrajectory to the controller's topic, or as a FollowJointTrajectory goal where `action` is
-given (needs control_msgs). Limits are checked on the whole trajectory before anything is sent. On every way out that is
-not the trajectory's own end the arm holds where it is; the guardian does that if this process is killed.
+given (needs control_msgs). Limits are checked on the whole trajectory before anything is sent, and on what is measured
+while it moves (position, velocity, effort where given; the acceleration by the path). On every way out that is not the
+trajectory's own end the arm holds where it is, which is looked at: `stop` is CONFIRMED by the joints' velocities and
+the goal's terminal status. A host (plants/host.py) does the same when this process is killed, frozen or hangs. Every
+check is written so that a NaN fails it, and a state that is not finite is no state.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +24,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crbo_ros.errors import CrboError, MissingDependency, PlantError
+from crbo_ros.core.safe import Safe
+from crbo_ros.errors import CrboError, MissingDependency, PlantError, PlantFailed, PolicyFailed
 from crbo_ros.plants.base import Connection
-from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, to_rest
-from crbo_ros.plants.watchdog import Watchdog
+from crbo_ros.plants.hosted import PlantHost
+from crbo_ros.plants.ros.goal import CANCEL, ActionGoal
+from crbo_ros.plants.trajectory import ArmLimits, beyond, minimum_jerk, to_rest
 from crbo_ros.policies.dmp import JointTrajectory
-from crbo_ros.ros.link import DISCOVERY, POLL, Poll, RosLink, no_poll
+from crbo_ros.ros.link import DISCOVERY, POLL, Poll, RosLink, interface, no_poll
 
 Array = NDArray[np.float64]
+ACTION = "control_msgs/action/FollowJointTrajectory"
 ACCEPTANCE = 5.0  # s for the controller to accept a trajectory
 STALE = 0.5  # s after which a joint state is too old to trust
+SILENCE = 0.4  # s without a beat of this process's loop; then the host holds the arm
+STILL, LOOK = 0.02, 0.1  # rad/s that count as standing still, and the s for which that is looked at
+SETTLED = 1.0  # s for the joints to come to rest
+OVER = 1.25  # times the velocity limit that a measurement may show
 
 
 @dataclass(frozen=True)
@@ -62,42 +73,49 @@ class JointTrajectoryArm(Connection):
         topic: str = "/joint_trajectory_controller/joint_trajectory",
         states: str = "/joint_states",
         action: str = "",
+        manager: str = "",
         tolerance: Tolerance | None = None,
         rate: float = 50.0,
         log: Callable[[str], None] = print,
     ) -> None:
-        self.limits, self.topic, self.states, self.action = limits, topic, states, action
+        self.limits, self.topic, self.states, self.action, self.manager = limits, topic, states, action, manager
         self.tolerance, self.rate, self.log = tolerance or Tolerance(), rate, log
         self.joint_names = limits.joints
         self.link = RosLink("crbo_arm")
         self._lock = threading.Lock()
-        self._state: tuple[float, Array] | None = None  # (when it came, positions)
-        self._guardian: Watchdog | None = None
-        self._client: Any = None
-        self._goal: Any = None
+        self._state: tuple[float, Array] | None = None  # (when it came, positions), the newest finite one
+        self._recent: deque[tuple[float, Array]] = deque(maxlen=200)
+        self._velocity: Array | None = None  # as measured, where it is told
+        self._effort: Array | None = None
+        self._host: PlantHost | None = None
+        self._goal: ActionGoal | None = None
         self._publisher: Any = None
-        self._moving = False
+        self._moving, self._safe = False, Safe(False, "nobody has looked")
 
     # -- connection -------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Find the controller and the joint states; PlantError says what is missing."""
-        if self._guardian is not None:
-            return
+        if self._host is not None:
+            if self._host.alive:
+                return
+            self.close()
         self.link.open()
-        arguments = {"topic": self.topic, "states": self.states, "joints": list(self.joint_names)}
-        guardian = Watchdog(self.topic, "crbo_ros.plants.ros.joint_trajectory:HoldArm", arguments)
+        arguments = {"topic": self.topic, "states": self.states, "joints": list(self.joint_names),
+                     "action": self.action, "manager": self.manager}  # fmt: skip
+        job = "crbo_ros.plants.ros.joint_trajectory:HoldArm"
+        host = PlantHost(self.topic, job, arguments, patience=SILENCE, log=self.log)
         try:
             self._listen()
             if not self.link.wait(lambda: self._fresh() is not None, DISCOVERY):
                 raise PlantError(f"no joint state with {', '.join(self.joint_names)} on {self.states}")
             self._find_controller()
-            guardian.wait_ready()
+            host.wait_ready()
         except BaseException:
-            guardian.dismiss()
+            host.dismiss()
             self._release()
             raise
-        self._guardian = guardian
+        self._host = host
 
     def _listen(self) -> None:
         from rclpy.qos import qos_profile_sensor_data
@@ -115,22 +133,29 @@ class JointTrajectoryArm(Connection):
                 )
             return
         try:
-            from control_msgs.action import FollowJointTrajectory
+            import control_msgs.action  # noqa: F401
         except ImportError:
             raise MissingDependency(
                 f"action {self.action}: needs control_msgs (apt install ros-$ROS_DISTRO-control-msgs), or use the topic"
             ) from None
-        from rclpy.action.client import ActionClient
-
-        self._client = ActionClient(self.link.node, FollowJointTrajectory, self.action)
-        if not self.link.wait(self._client.server_is_ready, DISCOVERY):
-            raise PlantError(f"nobody offers the action {self.action}; is the controller active?")
+        self._goal = ActionGoal(self.link, ACTION, self.action)
+        self._goal.connect()
 
     def _on_state(self, message: Any) -> None:
-        found = dict(zip(message.name, message.position, strict=False))
-        if all(name in found for name in self.joint_names):
-            with self._lock:
-                self._state = (time.monotonic(), np.array([found[name] for name in self.joint_names]))
+        position = self._values(message, message.position)
+        if position is None or not np.all(np.isfinite(position)):
+            return  # what is not finite is no state: it grows stale
+        velocity, effort = (self._values(message, values) for values in (message.velocity, message.effort))
+        with self._lock:
+            self._state = (time.monotonic(), position)
+            self._recent.append(self._state)
+            self._velocity, self._effort = velocity, effort
+
+    def _values(self, message: Any, values: Any) -> Array | None:
+        found = dict(zip(message.name, values, strict=False))
+        if not all(name in found for name in self.joint_names):
+            return None
+        return np.array([found[name] for name in self.joint_names], dtype=np.float64)
 
     def _fresh(self) -> Array | None:
         with self._lock:
@@ -146,15 +171,17 @@ class JointTrajectoryArm(Connection):
         return found
 
     def close(self) -> None:
-        guardian, self._guardian = self._guardian, None
-        if guardian is not None:
-            guardian.dismiss()
+        host, self._host = self._host, None
+        if host is not None and self._moving:  # nobody has seen it stop: the host goes on trying
+            host.abandon()
+        elif host is not None:
+            host.dismiss()
         self._release()
 
     def _release(self) -> None:
-        if self._client is not None:
-            self._client.destroy()
-            self._client = None
+        goal, self._goal = self._goal, None
+        if goal is not None:
+            goal.close()
         self.link.close()
 
     # -- movement ---------------------------------------------------------------------------------
@@ -175,20 +202,30 @@ class JointTrajectoryArm(Connection):
         """
         trajectory = to_rest(trajectory)
         if violation := self.limits.violation(trajectory):
-            raise PlantError(f"refused: {violation}")
+            raise PolicyFailed(f"refused: {violation}")
         off = np.abs(self.position() - trajectory.position[0])
-        if np.max(off) > self.tolerance.path:
+        if not np.max(off) <= self.tolerance.path:
             j = int(np.argmax(off))
             raise PlantError(f"refused: joint {self.joint_names[j]} is {off[j]:.3f} rad from the trajectory's start")
         poll()
+
+        def look() -> None:
+            if self._host is not None:
+                self._host.beat()
+            poll()
+
+        if self._host is not None:
+            self._host.arm()
         self._moving = True
         try:
-            self._send(trajectory)
-            path = self._follow(trajectory, poll)
+            result = self._send(trajectory, look)
+            path = self._follow(trajectory, look, result)
         except BaseException:
             self.stop()
             raise
-        self._moving = False
+        self._moving, self._safe = False, Safe(False, "nobody has looked since it arrived")  # `stop` does
+        if self._host is not None:
+            self._host.disarm(self._safe)
         return path
 
     def _message(self, time_: Array, position: Array, velocity: Array) -> Any:
@@ -205,26 +242,21 @@ class JointTrajectoryArm(Connection):
             )
         return message
 
-    def _send(self, trajectory: JointTrajectory) -> None:
+    def _send(self, trajectory: JointTrajectory, poll: Poll) -> Any:
+        """The future of the action's result; None where there is no action."""
         stride = max(1, round(1.0 / (self.rate * (trajectory.time[1] - trajectory.time[0]))))
         rows = np.unique(np.append(np.arange(stride, len(trajectory.time), stride), len(trajectory.time) - 1))
         velocity = trajectory.velocity[rows].copy()
         velocity[-1] = 0.0
         message = self._message(trajectory.time[rows], trajectory.position[rows], velocity)
-        if self._client is None:
+        if self._goal is None:
             self._publisher.publish(message)
-            return
-        from control_msgs.action import FollowJointTrajectory
+            return None
+        goal = interface(ACTION).Goal(trajectory=message)
+        return self._goal.send(goal, ACCEPTANCE, poll)
 
-        future = self._client.send_goal_async(FollowJointTrajectory.Goal(trajectory=message))
-        handle = self.link.finished(future, ACCEPTANCE, f"the action {self.action}")
-        if not handle.accepted:
-            raise PlantError(f"the action {self.action} refused the trajectory")
-        self._goal = handle
-
-    def _follow(self, trajectory: JointTrajectory, poll: Poll) -> tuple[Array, Array]:
+    def _follow(self, trajectory: JointTrajectory, poll: Poll, result: Any) -> tuple[Array, Array]:
         tolerance, began = self.tolerance, time.monotonic()
-        result = self._goal.get_result_async() if self._goal is not None else None
         times, rows = [], []
         while True:
             now = time.monotonic() - began
@@ -233,6 +265,7 @@ class JointTrajectoryArm(Connection):
             times.append(now)
             rows.append(here)
             self._check_path(trajectory, now, here)
+            self._check_measured(here)
             if result is not None and result.done():
                 code, text = result.result().result.error_code, result.result().result.error_string
                 if code != 0:
@@ -240,15 +273,32 @@ class JointTrajectoryArm(Connection):
             if now >= trajectory.time[-1]:
                 off = np.abs(here - trajectory.position[-1])
                 if np.max(off) <= tolerance.goal and (result is None or result.done()):
-                    self._goal = None
+                    if self._goal is not None:
+                        self._goal.ended()
                     return np.array(times), np.array(rows)
-                if now > trajectory.time[-1] + tolerance.settle:
+                if not now <= trajectory.time[-1] + tolerance.settle:
                     j = int(np.argmax(off))
                     raise PlantError(
                         f"joint {self.joint_names[j]} is {off[j]:.3f} rad from its goal {tolerance.settle:g} s after "
                         f"the trajectory's end (tolerance {tolerance.goal:g})"
                     )
             time.sleep(POLL)
+
+    def _check_measured(self, here: Array) -> None:
+        """Limits on what is measured: position with the path's tolerance, velocity and effort where they are told."""
+        limits, names = self.limits, self.joint_names
+        middle, half = (limits.upper + limits.lower) / 2.0, (limits.upper - limits.lower) / 2.0
+        wrong = beyond(here - middle, half + self.tolerance.path, names, "distance from its range's middle", "rad")
+        with self._lock:
+            velocity, effort = self._velocity, self._effort
+        if not wrong and velocity is not None:
+            wrong = beyond(velocity, OVER * limits.velocity, names, "velocity", "rad/s")
+        if not wrong and limits.effort is not None:
+            if effort is None:
+                raise PlantError(f"no effort on {self.states}, and limits.effort is given")
+            wrong = beyond(effort, limits.effort, names, "effort", "Nm")
+        if wrong:
+            raise PlantError(wrong)
 
     def _check_path(self, trajectory: JointTrajectory, now: float, here: Array) -> None:
         """Against where it should be now, or was to be up to `lag` ago."""
@@ -257,52 +307,126 @@ class JointTrajectoryArm(Connection):
         planned = np.stack([np.interp(window, trajectory.time, q) for q in trajectory.position.T], axis=1)
         off = np.abs(planned - here)
         nearest = int(np.argmin(off.max(axis=1)))
-        if off[nearest].max() > self.tolerance.path:
+        if not off[nearest].max() <= self.tolerance.path:
             j = int(np.argmax(off[nearest]))
             raise PlantError(
                 f"joint {self.joint_names[j]} is {off[nearest, j]:.3f} rad from its path at {now:.2f} s "
                 f"(tolerance {self.tolerance.path:g})"
             )
 
-    def stop(self) -> None:
-        """Hold, if something moves. Idempotent; says what did not work instead of raising."""
-        if not self._moving or self.link.node is None:
-            return
-        self._moving = False
-        goal, self._goal = self._goal, None
+    def stop(self) -> Safe:
+        """Hold first, then cancel, then look; controller_manager as the last resort. What was seen."""
+        if self.link.node is None:
+            return Safe(True, "not connected")
+        if not self._moving:
+            return self._safe if self._safe.confirmed else self._look_at_rest()
+        seen, problems = [], []
+        for what in (self.hold, self._cancel):
+            try:
+                seen.append(what() or "")
+            except CrboError as error:
+                problems.append(str(error))
+        self._safe = self._look_at_rest()
+        if (not self._safe.confirmed or problems) and self.manager:
+            try:
+                seen.append(self._deactivate())
+                problems = []
+                self._safe = self._look_at_rest()
+            except CrboError as error:
+                problems.append(str(error))
+        self._moving = bool(problems) or not self._safe.confirmed
+        text = "; ".join(filter(None, [self._safe.reason, *seen, *problems]))
+        self._safe = Safe(not self._moving, text)
+        if self._moving:
+            self.log(f"the arm is not known to stand: {text}")
+        elif self._host is not None:
+            self._host.disarm(self._safe)
+        return self._safe
+
+    def _quiet_beat(self) -> None:
+        """While it is being stopped anyway, a host that has acted already is no reason to stop doing so."""
         try:
-            if goal is not None:
-                self.link.finished(goal.cancel_goal_async(), 2.0, "cancelling the goal")
-            self.hold()
-        except CrboError as error:
-            self.log(f"holding the arm: {error}")
+            if self._host is not None:
+                self._host.beat()
+        except PlantFailed as error:
+            self.log(str(error))
+
+    def _cancel(self) -> str:
+        return "" if self._goal is None else self._goal.cancel(CANCEL, self._quiet_beat)
+
+    def _deactivate(self) -> str:
+        """The last resort: the controller is switched off, and the hardware holds or brakes as it is built to."""
+        controller = self.topic.rsplit("/", 2)[-2]
+        kind = "controller_manager_msgs/srv/SwitchController"
+        request = interface(kind).Request(deactivate_controllers=[controller], strictness=1)
+        answer = self.link.call(
+            kind, f"{self.manager}/switch_controller", request, 2.0, self._quiet_beat, discovery=1.0
+        )
+        if not answer.ok:
+            raise PlantFailed(f"{self.manager} did not deactivate {controller}")
+        return f"{controller} was deactivated"
+
+    def _speed(self) -> float:
+        """rad/s of the fastest joint over the last `LOOK` s, by its positions and by what it tells; NaN: not known."""
+        with self._lock:
+            recent, velocity = [*self._recent], self._velocity
+        now = time.monotonic()
+        window = [(when, q) for when, q in recent if now - when <= 2.0 * LOOK]
+        if len(window) < 3 or not window[-1][0] - window[0][0] >= 0.5 * LOOK or now - window[-1][0] > LOOK:
+            return float("nan")
+        speed = float(np.max(np.ptp(np.stack([q for _, q in window]), axis=0))) / (window[-1][0] - window[0][0])
+        return speed if velocity is None else max(speed, float(np.max(np.abs(velocity))))
+
+    def _look_at_rest(self) -> Safe:
+        """Whether the joints stand, by what is measured; waits for that if it has just been told to."""
+        deadline = time.monotonic() + SETTLED
+        while not (speed := self._speed()) <= STILL and time.monotonic() < deadline:
+            self._quiet_beat()
+            time.sleep(POLL)
+        if speed <= STILL:
+            return Safe(True, f"the fastest joint moves at {speed:.4f} rad/s")
+        if not np.isfinite(speed):
+            return Safe(False, f"no fresh, finite joint states on {self.states}")
+        return Safe(False, f"the fastest joint still moves at {speed:.3f} rad/s {SETTLED:g} s after the hold")
 
     def hold(self) -> None:
         """Stay where you are: a trajectory of one point, the newest position that is known."""
         with self._lock:
             if self._state is None:
-                raise PlantError(f"no joint state on {self.states}: nowhere to hold")
+                raise PlantFailed(f"no joint state on {self.states}: nowhere to hold")
             here = self._state[1]
         self._publisher.publish(self._message(np.array([0.1]), here[None], np.zeros((1, len(here)))))
 
 
 class HoldArm:
-    """The guardian's job: hold the arm where it is."""
+    """The host's job: hold the arm where it is, end its goals, look that it stands."""
 
-    def __init__(self, *, topic: str, states: str, joints: list[str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, *, topic: str, states: str, joints: list[str], action: str, manager: str, say: Callable[[str], None]
+    ) -> None:
         n = len(joints)
         wide = ArmLimits(tuple(joints), np.full(n, -1e3), np.full(n, 1e3), np.full(n, 1e3))
-        self.arm, self.say = JointTrajectoryArm(wide, topic=topic, states=states, log=say), say
+        self.arm = JointTrajectoryArm(wide, topic=topic, states=states, manager=manager, log=say)
         self.arm.link.open()
         self.arm._listen()
+        self.say, self._cancels = say, None
+        if action:
+            self._cancels = self.arm.link.client("action_msgs/srv/CancelGoal", f"{action}/_action/cancel_goal")
 
-    def __call__(self) -> None:
+    def command(self, values: Any) -> None:
+        """A beat: nothing to do."""
+
+    def make_safe(self, last: bool) -> Safe:
         arm = self.arm
-        arm.link.wait(lambda: arm._fresh() is not None, 10.0)
-        arm._find_controller()
-        arm.hold()
-        time.sleep(0.5)  # let it go out before the link closes
-        self.say("the arm holds")
+        if self._cancels is not None:  # all goals: whose they are does not matter now
+            self._cancels.call_async(interface("action_msgs/srv/CancelGoal").Request())
+        arm.link.wait(lambda: arm._publisher.get_subscription_count() > 0, 2.0)
+        arm._moving = True
+        safe = arm.stop()
+        if safe.confirmed:
+            self.say("the arm holds")
+        time.sleep(0.2 if last else 0.0)  # let it go out before the link closes
+        return safe
 
     def close(self) -> None:
         self.arm._release()

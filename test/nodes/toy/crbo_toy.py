@@ -78,7 +78,7 @@ class Toy(Task):
         return Outcome(value, COMPLETED, "", steps, steps / RATE)
 
     def stop(self) -> None:
-        if self.stop_raises:
+        if self.stop_raises and self.runs:
             raise RuntimeError("the toy's brake is broken")
         self.write("safe")
 
