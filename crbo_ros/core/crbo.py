@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from crbo_ros.core import snapshot
 from crbo_ros.core.bound import Beliefs, Coverage, LipschitzBound, least_scale
 from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
+from crbo_ros.core.feasibility import allowed_by
 from crbo_ros.core.gaussian_process import COARSE, GaussianProcess, Surrogate, fit_returns
 from crbo_ros.core.gp_method import GPMethod
 from crbo_ros.core.hyperparameters import make_hyperparameters
@@ -36,12 +37,13 @@ from crbo_ros.core.region import ConfidenceRegion, r0
 from crbo_ros.core.search import Search, propose, sideways
 from crbo_ros.core.settings import RECIPES, TERMS, Recipe, check_gamma, make_settings, make_terms
 from crbo_ros.core.space import Space
+from crbo_ros.core.stall import Stall, stall
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput
 
 FIRST = 4  # points of the initial design at most, where later steps explore new directions on their way
 SIDEWAYS_SHARE = 0.5  # they do so while there are fewer than this times d data points
-FAILURES_KEPT = 30  # the newest failed policies are remembered as bad ones
+FAILURES_KEPT = 30  # the newest failed policies say where not to go
 TIGHTEN = 0.7  # gamma, times this, after a veto or a failure
 RECOVER = 1.5  # and back by this factor with each completed episode
 SMALLEST = 0.05  # the effective gamma never falls below this share of gamma
@@ -176,6 +178,8 @@ class CRBO(GPMethod):
                 return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective)
             if reason := contract.impossible:
                 raise Exhausted(f"the contract is refused: {reason}")
+        if self.recipe.repeat_start and self.n == 1 and not self.pending and not self.vetoes:
+            return Proposal(id, self.theta_0.copy(), "start", gamma=self.gamma_effective, reason="again, for the noise")
         proposal = super()._propose(id)
         return replace(proposal, gamma=self.gamma_effective) if proposal.kind == "start" else proposal
 
@@ -207,21 +211,34 @@ class CRBO(GPMethod):
 
     def _acquire(self, id: int) -> Proposal:
         """The acquisition's maximiser over what of the region the contract permits."""
-        region = ConfidenceRegion(self.surrogate, self.gamma_effective)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
+        gamma, note = self._wider()
+        region = ConfidenceRegion(self.surrogate, gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
+        failed = self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]
+        allowed = allowed_by(self.window()[0], failed, self.kernel, self.surrogate.lengthscales)
         contract, beliefs = self.contract, self.beliefs
         permitted = None
         if contract.active and beliefs is not None:
             permitted = partial(contract.feasible, beliefs=beliefs)
-        found = propose(region, self._search(), self.rng(2, id, 0), permitted)  # argmax of alpha over C_n, Eq. 3
+        found = propose(region, self._search(), self.rng(2, id, 0), permitted, allowed)  # argmax of alpha, Eq. 3
         if self.recipe.sideways and found.kind != "fallback" and self.n <= SIDEWAYS_SHARE * self.space.dim:
-            found = sideways(region, found, self.rng(4, id, 0))
+            found = sideways(region, found, self.rng(4, id, 0), allowed)
         x, reason = self._cautious(found.x)
         kind = found.kind
         if x is not found.x and not region.contains(x[None], 1e-6)[0]:  # pulled towards the data and out of the region
             x, kind = region.best_inside(), "fallback"
             reason = "nothing closer inside the region: an evaluated policy again"
-        reason = "; ".join(part for part in (found.reason, reason) if part)
+        reason = "; ".join(part for part in (note, found.reason, reason) if part)
         return self._finish(id, x, kind, reason, region, found.samples)
+
+    def _wider(self) -> tuple[float, str]:
+        """(gamma, note): the effective one, or in a stall a wider one; a veto or a failure leaves none of that."""
+        stalled, gamma = stall(self.outputs.to(self.data()[1])) if self.recipe.stall else Stall(), self.gamma_effective
+        self.metrics.update(stalled=stalled.stalled, flat_episodes=stalled.flat)
+        wider = stalled.wider(gamma, self.surrogate.noise_variance / self.surrogate.signal_variance)
+        if self.caution < 1.0 or not wider > gamma:
+            return gamma, ""
+        self.metrics["message"] = f"no progress in much noise: gamma widened to {wider:.3g}"
+        return wider, self.metrics["message"]
 
     def _search(self) -> Search:
         """How hard to look: in many dimensions samples matter less than the polish, with many data they cost more."""
@@ -314,7 +331,7 @@ class CRBO(GPMethod):
         return least_scale(y, self.settings.scale)
 
     def with_refused(self, X: Array, targets: Array) -> tuple[Array, Array]:
-        """The returns alone: what was vetoed is kept away from by its distance, what failed is added after the fit."""
+        """The returns alone: what was vetoed is kept away from by its distance, what failed by its labels."""
         return X, targets
 
     def _fit_hyperparameters(self, X: Array, targets: Array) -> None:
@@ -322,9 +339,9 @@ class CRBO(GPMethod):
         fit_returns(self.surrogate, X, targets, around_mean=recipe.fit_around_mean, second_start=recipe.second_start)
 
     def fit(self, ids: list[int] | None = None) -> None:
-        """mu_n and sigma_n (Eq. 2) of the returns, and the worst case by them; then what is pending and what failed."""
+        """mu_n and sigma_n (Eq. 2) of the returns, and the worst case by them; then what is pending."""
         rows = self.rows()
-        _, targets = self._fit_data(ids)
+        self._fit_data(ids)
         if self._completed:
             self.worst = LipschitzBound(
                 copy(self.surrogate),
@@ -342,8 +359,6 @@ class CRBO(GPMethod):
         if self.n >= WINDOW:
             self.incumbent = int(rows[int(np.argmax(self.surrogate.posterior(self.surrogate.X)[0]))])
         self.add_pending()
-        for x in self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]:  # a plant that refused it would refuse it again
-            self.surrogate.add(x, float(np.min(targets)))
 
     # -- books ------------------------------------------------------------------------------------
 

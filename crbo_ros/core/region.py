@@ -2,7 +2,8 @@
 
 Noise closes the region: the variance at a point that was observed once is sf2 sn2 / (sf2 + sn2), not zero, and once
 that exceeds gamma^2 sf2 the region is empty around a single observation. Where no data point is inside, g is raised to
-just admit the best one (by posterior mean), which `state` tells; else g = gamma.
+just admit the best one (by posterior mean), which `state` tells; else g = gamma. CRBO's
+own gamma there is `noise_proof` of the user's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ def r0(kernel: Kernel, lengthscale: float, gamma: float, noise_ratio: float = 0.
         return math.inf
     wanted = math.sqrt((1.0 - gamma * gamma) * (1.0 + noise_ratio))
     return lengthscale * kernel.distance(wanted) if wanted < 1.0 else 0.0
+
+
+def noise_proof(gamma: float, noise_ratio: float) -> float:
+    """The threshold with which one noisy return has the radius that gamma gives a return without noise.
+
+    1 - g^2 = (1 - gamma^2) / (1 + noise_ratio), see r0. The region sigma_n <= gamma sigma_f shrinks with the noise
+    until nothing is left, and the search crawls where it should look further: noise says how often to look, not how far
+    a policy resembles its neighbour.
+    """
+    return math.sqrt(1.0 - (1.0 - gamma * gamma) / (1.0 + noise_ratio)) if gamma < 1.0 and noise_ratio else gamma
 
 
 class ConfidenceRegion:

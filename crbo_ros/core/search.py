@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbo_ros.core import acquisition as acq
+from crbo_ros.core.feasibility import Allowed, everything
 from crbo_ros.core.hit_and_run import hit_and_run
 from crbo_ros.core.kernels import Array
 from crbo_ros.core.region import ConfidenceRegion
@@ -72,9 +73,14 @@ Permitted = Callable[[Array], NDArray[np.bool_]]  # points (m, d) -> which of th
 
 
 def propose(
-    region: ConfidenceRegion, search: Search, rng: np.random.Generator, permitted: Permitted | None = None
+    region: ConfidenceRegion,
+    search: Search,
+    rng: np.random.Generator,
+    permitted: Permitted | None = None,
+    allowed: Allowed = everything,
 ) -> Candidate:
-    """The acquisition's maximiser over the region, as far as sampling and one polish per start find it.
+    """The acquisition's maximiser over what is allowed of the region, as far as sampling and one polish per start find
+    it.
 
     Where some points are not permitted, those that are come first; where none is, whoever permits must be asked again.
     """
@@ -86,7 +92,11 @@ def propose(
     else:
         # a line through a region of many dimensions is mostly outside: draws over its whole length would be wasted
         samples = hit_and_run(region, starts, steps, rng, tries=4 if region.dim <= 10 else 1)
+    samples = samples[allowed(samples)]
     candidates = np.vstack([samples, surrogate.X[region.data_inside]])
+    if not len(samples):
+        reason = "too close to what has failed all around; the best evaluated policy again"
+        return Candidate(region.best_inside(), "fallback", reason, candidates)
     mean, variance = surrogate.posterior(candidates)
     sigma = np.sqrt(variance)
     best = float(np.max(region.data_mean))
@@ -121,7 +131,7 @@ def propose(
         except (FloatingPointError, np.linalg.LinAlgError, ValueError) as error:
             reason = f"polish failed ({error}); best sample instead"
             continue
-        inside = region.contains(result.x[None], TOLERANCE)[0]
+        inside = region.contains(result.x[None], TOLERANCE)[0] and allowed(result.x[None])[0]
         if result.value > best_value and inside and (permitted is None or permitted(result.x[None])[0]):
             x, kind, best_value = result.x, "acquisition", result.value
     if not region.contains(x[None], TOLERANCE)[0]:
@@ -130,7 +140,9 @@ def propose(
     return Candidate(x, kind, reason, samples)
 
 
-def sideways(region: ConfidenceRegion, candidate: Candidate, rng: np.random.Generator) -> Candidate:
+def sideways(
+    region: ConfidenceRegion, candidate: Candidate, rng: np.random.Generator, allowed: Allowed = everything
+) -> Candidate:
     """The same step from the nearest evaluated policy, turned by SIDEWAYS into a direction that no data point has.
 
     On the region's edge sigma_n is constant, so that UCB follows the posterior mean alone, and the mean's gradient lies
@@ -149,7 +161,7 @@ def sideways(region: ConfidenceRegion, candidate: Candidate, rng: np.random.Gene
     turned = math.cos(SIDEWAYS) * step + math.sin(SIDEWAYS) * length * new / float(np.linalg.norm(new))
     for factor in 0.93 ** np.arange(12):  # the turned step's end lies a little outside: shorten it
         x = np.clip(X[i] + factor * turned, 0.0, 1.0)
-        if region.contains(x[None])[0]:
+        if region.contains(x[None])[0] and allowed(x[None])[0]:
             return replace(candidate, x=x, reason="a part of the step goes in a new direction")
     return candidate
 

@@ -11,6 +11,9 @@
 4. In many dimensions the initial design is short, and early steps go a little sideways instead (`search.sideways`):
    they learn a new direction each on their way up, where the paper spends ceil(sqrt d) episodes at the start's level.
 5. Every fifth fit has a second start with much noise: a fit that only follows its last result never finds it.
+6. theta_0 comes twice. What differs between its two returns is noise; without that, noise is soon taken for a short
+   lengthscale, and the steps become too small to find out.
+7. A run that has stopped improving in noise keeps the steps that it would have without noise (`core/stall.py`).
 
 What each part is worth is measured by `./crbo bench ablation`; see docs/RESULTS.md.
 """
@@ -55,13 +58,23 @@ class Recipe:
     fit_around_mean: bool = True  # fit hyperparameters to mean-centred returns
     second_start: bool = True  # every fifth fit also starts from much noise; the better one is kept
     sideways: bool = True  # while n <= 0.5 d, turn each step a little into an unexplored direction
+    repeat_start: bool = True  # theta_0 twice at first: what differs is noise and nothing else
+    stall: bool = True  # a run that has stopped improving looks further, see core/stall.py
     samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
 
 
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"gamma": 0.6}}  # what the user's settings start from
 RECIPES = {
     "default": Recipe(),
-    "paper": Recipe(orthogonal_init=False, fit_around_mean=False, second_start=False, sideways=False, samples=1000),
+    "paper": Recipe(
+        orthogonal_init=False,
+        fit_around_mean=False,
+        second_start=False,
+        sideways=False,
+        repeat_start=False,
+        stall=False,
+        samples=1000,
+    ),
 }
 
 

@@ -449,12 +449,12 @@ class OptimizerServer:
             ends = [trial.end for trial in self.method.trials]
             kinds = [trial.proposal.kind for trial in self.method.trials]
             y = self.method.data()[1]
-            best = self.method.best()
+            best, report = self.method.best(), self.method.report()
             start = next((t.value for t in self.method.trials if t.end is TrialStatus.COMPLETED), math.nan)
             return {
-                **self.method.report(),
+                **report,
                 "state": self.state,
-                "message": self.message,
+                "message": self.message or report.get("message", ""),
                 "completed": len(y),
                 "pending": len(self.pending),
                 "vetoed": ends.count(TrialStatus.VETOED),

@@ -67,13 +67,15 @@ def test_a_bowl_is_optimised(preset: str) -> None:
 
 
 def test_first_proposal_is_theta_0_then_the_sphere() -> None:
-    optimizer = run(make(dim=10), 5)
+    """theta_0 comes twice: what differs between its returns is noise and nothing else."""
+    optimizer = run(make(dim=10), 6)
     kinds = [trial.proposal.kind for trial in optimizer.trials]
-    assert kinds == ["start", "initial", "initial", "initial", "acquisition"]
-    np.testing.assert_array_equal(optimizer.trials[0].proposal.theta, optimizer.theta_0)
+    assert kinds == ["start", "start", "initial", "initial", "initial", "acquisition"]
+    for trial in optimizer.trials[:2]:
+        np.testing.assert_array_equal(trial.proposal.theta, optimizer.theta_0)
     X, _ = optimizer.data()
     radius = r0(optimizer.kernel, optimizer.hyper.start[0], optimizer.gamma)
-    np.testing.assert_allclose(np.linalg.norm(X[1:4] - X[0], axis=1), radius)
+    np.testing.assert_allclose(np.linalg.norm(X[2:5] - X[0], axis=1), radius)
 
 
 def test_same_seed_same_run_and_another_seed_another() -> None:
@@ -206,7 +208,7 @@ def test_endless_vetoes_end_in_exhausted_and_configure_starts_anew() -> None:
     with pytest.raises(Exhausted, match="20 proposals"):
         optimizer.ask()
     optimizer.configure(gamma=0.3)
-    assert optimizer.ask().gamma == pytest.approx(0.3)
+    assert optimizer.ask().gamma == pytest.approx(0.3, abs=0.01)  # and a little for the noise
 
 
 def test_a_vetoed_start_is_proposed_again_and_failed_ones_do_not_count() -> None:
@@ -320,8 +322,8 @@ def test_early_steps_in_many_dimensions_learn_a_new_direction_each() -> None:
     ones, when there are data enough, need not."""
     optimizer = run(make(40), 16)
     kinds = [trial.proposal.kind for trial in optimizer.trials]
-    assert kinds[:4] == ["start", "initial", "initial", "initial"]
-    assert set(kinds[4:]) <= {"acquisition", "sample"}
+    assert kinds[:5] == ["start", "start", "initial", "initial", "initial"]
+    assert set(kinds[5:]) <= {"acquisition", "sample"}
     X = optimizer.data()[0]
     for n in range(4, 14):
         nearest = int(np.argmin(np.sum((X[:n] - X[n]) ** 2, axis=1)))
