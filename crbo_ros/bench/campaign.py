@@ -208,13 +208,13 @@ def table(found: dict[str, Counts]) -> list[str]:
 
 def write(found: dict[str, Counts], seed: int) -> None:
     """Into docs/RELIABILITY.md, between our marks; what others wrote there stays."""
-    head = "# Reliability\n\nWhat was tried, how often, and what was broken by it. Each table says which command wrote it.\n"
+    head = "# Reliability\n\nWhat was tried, how often, and what was broken by it. Each table says what wrote it.\n"
     text = REPORT.read_text() if REPORT.exists() else head
     notes = "\n".join(f"- **{part.name}**: {part.what}" for part in PARTS)
     body = "\n".join(
         [BEGIN, "## The campaign", "", f"crbo_ros {__version__}, seed {seed}, `./crbo bench campaign`, Python "
-         f"{sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end. 0 is what must hold "
-         "in the columns lost to other; *done* is how much of it has been run so far.", "", *table(found), "", notes, END]
+         f"{sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end. 0 must hold "
+         "in the columns lost to other; *done* is how much has been run so far.", "", *table(found), "", notes, END]
     )  # fmt: skip
     if BEGIN in text and END in text:
         text = text[: text.index(BEGIN)] + body + text[text.index(END) + len(END) :]

@@ -112,8 +112,8 @@ def summary(run: RunView) -> list[str]:
         lines.append(f"  bound       held for {percent(coverage[-1])} of {len(coverage)} episodes")
     if run.rows:
         metrics = run.rows[-1].metrics
-        known = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
-        lines += [f"  metrics     {', '.join(known)}"] if known else []
+        shown = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
+        lines += [f"  metrics     {', '.join(shown)}"] if shown else []
     if run.finished:
         lines.append(f"  finished    {run.finished}")
     return lines

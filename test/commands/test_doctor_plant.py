@@ -38,7 +38,7 @@ def test_every_way_to_zero_volts_is_tried_and_written_down(tmp_path: Path, monke
         make_host=lambda *a, **k: PlantHost(*a, **{**k, "patience": 5.0, "limits": {}}),  # for machines that stall
     )
     task = SimpleNamespace(hardware=True, plant=plant, connect=plant.connect, stop=plant.stop, close=plant.close)
-    monkeypatch.setattr(doctor_plant.registry, "make_task", lambda *_, **__: task)
+    monkeypatch.setattr("crbo_ros.registry.make_task", lambda *_, **__: task)
     said: list[str] = []
     doctor_plant.try_plant("qube_pal", {}, ask=lambda question: True, say=said.append)
     found = json.loads((tmp_path / "doctor-qube_pal.json").read_text())["found"]

@@ -294,8 +294,8 @@ def test_a_return_for_a_vetoed_proposal_is_refused(tmp_path: Path) -> None:
 class Allergic(CRBO):
     """Raises at certain returns, and goes on doing so."""
 
-    def tell(self, id: int, value: Any, violation: str = "") -> None:
-        super().tell(id, value, violation)
+    def tell(self, id: int, value: Any) -> None:
+        super().tell(id, value)
         if value == 0.666:
             raise np.linalg.LinAlgError("not positive definite")
 

@@ -18,7 +18,8 @@ from crbo_ros.ros import convert
 @pytest.mark.parametrize("outcome", list(OUTCOMES))
 def test_an_episode_survives_the_way_there_and_back(outcome: str) -> None:
     episode = Episode(
-        "u", "e", 7, "r", np.array([0.1, 1.0 / 3.0]), outcome, 0.1 + 0.2, "why", "v", -1.5, 9, 2.5, 3, 0.25, 12.5, "p",
+        "u", "e", 7, "r", np.array([0.1, 1.0 / 3.0]), outcome, 0.1 + 0.2, "why", "v", -1.5, 9, 2.5, 3, 0.1, 0.2, 0.25,
+        12.5, "p", "it scraped", ("speed",), (2.0,), (1.5,),
     )  # fmt: skip
     back = convert.from_message(convert.to_message(episode), Episode)
     assert back.theta.tolist() == episode.theta.tolist()
@@ -27,7 +28,10 @@ def test_an_episode_survives_the_way_there_and_back(outcome: str) -> None:
 
 @pytest.mark.parametrize("status", list(VERDICTS))
 def test_a_verdict_and_an_offer_survive_too(status: str) -> None:
-    verdict = Verdict(status, "e", 3, "h", "r", "why", "m", "v", 4.25, 5.0, 0.5, 0.25, 2, 0.125, 8.0, "prior", "n", "p")
+    verdict = Verdict(
+        status, "e", 3, "h", "r", "why", "m", "v", 4.25, 5.0, 0.5, "bound", 1.5, 0.75, 0.25, 2, 0.125, 8.0, 9.0, "user",
+        "n", "p",
+    )  # fmt: skip
     assert convert.from_message(convert.to_message(verdict), Verdict) == verdict
     offer = Offer("x", "e", "p", 3, np.array([0.5]), "h", "start", "r", 1.0, 2.0, 3.0, 4.0, 0.5, 6, 7.0, 8.5)
     back = convert.from_message(convert.to_message(offer), Offer)
