@@ -116,8 +116,8 @@ def arm(node: Any, record: Told, mode: str) -> None:
                 break
         speed = 100.0 * max(abs(a - b) for a, b in zip(here, last, strict=True))
         last = list(here)
-        long = bool(plan) and plan[-1][0] > 10.0
-        record.state(speed > 0.005)
+        long = bool(plan) and plan[-1][0] > 5.0
+        record.state(speed > 0.02)  # what counts as standing still
         broken = long and now > 1.0
         if not (broken and mode == "silent"):
             shown = [math.nan, here[1]] if broken and mode == "nan" else list(here)

@@ -118,7 +118,7 @@ def arm(order: dict[str, Any]) -> None:
 
         why = ""
         try:
-            plant.execute(minimum_jerk(plant.position(), [2.5, 2.5], 20.0), poll)
+            plant.execute(minimum_jerk(plant.position(), [2.5, 2.5], 8.0), poll)
         except (PlantError, Stopped) as error:
             why = str(error)
         safe = plant.stop()

@@ -201,7 +201,7 @@ class RosParameters(Connection):
         if self.link.node is None:
             return Safe(True, "not connected")
         if not self._touched and not self._running:
-            return Safe(True, self._safe.reason or "nothing was changed")
+            return self._safe if self._safe.confirmed else Safe(True, "nothing was changed")
         ended, problems = "", []
         if self._running:
             try:
