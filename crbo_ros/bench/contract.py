@@ -91,7 +91,7 @@ def open_task(name: str, seed: int) -> Iterator[Task]:
 
 
 @dataclass(frozen=True)
-class Case:
+class ContractCase:
     """One run. `gamma` 0 is the task's own; method "liar" is the one that does not listen."""
 
     task: str
@@ -107,7 +107,7 @@ class Case:
         return f"{self.task}.{self.method}.g{self.gamma:g}.{kind}.{self.seed}.json"
 
 
-def play(case: Case, episodes: int) -> dict[str, Any]:
+def play(case: ContractCase, episodes: int) -> dict[str, Any]:
     """Carry a run out; its record."""
     with open_task(case.task, case.seed) as task, tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {"gamma": case.gamma or task.gamma} if case.method == "crbo" else {}
@@ -300,7 +300,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="2 repeats of 30 episodes, risk 0.05")
 
 
-def cases(args: argparse.Namespace) -> Iterator[Case]:
+def cases(args: argparse.Namespace) -> Iterator[ContractCase]:
     """By repeat, so that a bench that was stopped is one with fewer repeats; the first risk first."""
     risks, gammas = ([float(v) for v in text.split(",")] for text in (args.risks, args.gammas))
     tasks = args.tasks.split(",")
@@ -308,10 +308,10 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
         for repeat in range(2 if args.quick else args.repeats):
             for gamma in gammas:
                 for task in tasks:
-                    yield Case(task, gamma, risk, args.seed + repeat, True)
-                    yield Case(task, gamma, risks[0], args.seed + repeat, False)
+                    yield ContractCase(task, gamma, risk, args.seed + repeat, True)
+                    yield ContractCase(task, gamma, risks[0], args.seed + repeat, False)
             if "cliffs-5d" in tasks:
-                yield Case("cliffs-5d", 0.0, risk, args.seed + repeat, True, "liar")
+                yield ContractCase("cliffs-5d", 0.0, risk, args.seed + repeat, True, "liar")
 
 
 def run(args: argparse.Namespace) -> int:
