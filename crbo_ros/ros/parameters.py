@@ -29,6 +29,7 @@ class Parameter:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     changeable: bool = False  # at run time
+    infinite: bool = False  # may be: it stands for "off"
 
     def complaint(self, value: Any) -> str:
         """Why a value is not acceptable, or ""."""
@@ -43,7 +44,9 @@ class Parameter:
             high = math.inf if self.maximum is None else self.maximum
             try:
                 if value != self.default:  # an infinite default stands for "off"
-                    checks.number(value, self.name, low, high, whole=isinstance(self.default, int))
+                    checks.number(
+                        value, self.name, low, high, whole=isinstance(self.default, int), infinite=self.infinite
+                    )
             except InvalidInput as error:
                 return str(error)
         elif isinstance(self.default, str) and (not isinstance(value, str) or len(value) > 4096):
@@ -66,7 +69,7 @@ CONTRACT = (  # the same for optimizer and safety monitor, each of which keeps i
     Parameter("j_min", NO_LIMIT, "threshold of the return; -inf: by j_min_drop alone", changeable=True),
     Parameter(
         "j_min_drop", -1.0, "the same relative to the start: J0 - j_min_drop |J0|; -1: the task's own; inf: none",
-        minimum=-1.0, changeable=True,
+        minimum=-1.0, changeable=True, infinite=True,
     ),
     Parameter(
         "risk", 0.05, "share of the rollouts that may fall below the threshold", minimum=0.0, maximum=1.0,
