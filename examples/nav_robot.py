@@ -48,7 +48,8 @@ def simulate(follow: Any, seed: int = 0) -> tuple[list[tuple[float, ...]], bool]
     """(rows (t, x, y, heading, speed, turn), arrived): regulated pure pursuit along the course."""
     speed, time, nearest, furthest, radius = follow
     rng, path = random.Random(seed), course()
-    x, y, heading, v, w, at, rows = 0.0, rng.gauss(0.0, 0.01), rng.gauss(0.0, 0.02), 0.0, 0.0, 0, []
+    x, y, heading, v, w, at = 0.0, rng.gauss(0.0, 0.01), rng.gauss(0.0, 0.02), 0.0, 0.0, 0
+    rows: list[tuple[float, ...]] = []
     for k in range(round(TIMEOUT / DT)):
         rows.append((k * DT, x, y, heading, v, w))
         while at < len(path) - 1 and math.hypot(path[at + 1][0] - x, path[at + 1][1] - y) <= math.hypot(

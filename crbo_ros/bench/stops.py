@@ -107,7 +107,7 @@ def ros_cells() -> list[Cell]:
     return cells
 
 
-class Process:
+class Victim:
     """A victim or a node: its lines are read by a thread."""
 
     def __init__(self, module: str, order: dict[str, Any]) -> None:
@@ -179,9 +179,9 @@ def _try(cell: Cell) -> list[Stop]:
             order |= {"config": f"{folder}/tuning.yaml", "plant": "tuning"}
         node = None
         if cell.node is not None:
-            node = Process("crbo_ros.bench.stop_nodes", {**cell.node, "record": f"{folder}/record"})
+            node = Victim("crbo_ros.bench.stop_nodes", {**cell.node, "record": f"{folder}/record"})
             wait(lambda: "up\n" in node.lines, PATIENCE)
-        victim = Process("crbo_ros.bench.stop_victims", order)
+        victim = Victim("crbo_ros.bench.stop_victims", order)
         try:
             return _strike(cell, order, victim, node, record)
         finally:
@@ -191,7 +191,7 @@ def _try(cell: Cell) -> list[Stop]:
             time.sleep(0.2)
 
 
-def _strike(cell: Cell, order: dict[str, Any], victim: Process, node: Process | None, record: Record) -> list[Stop]:
+def _strike(cell: Cell, order: dict[str, Any], victim: Victim, node: Victim | None, record: Record) -> list[Stop]:
     if cell.at_once:
         return [_one(cell, victim, record, number) for number in range(1, cell.repeats + 1)]
     first = victim.wait_for("moving" if cell.plant == "qube" else "connected")
@@ -211,7 +211,7 @@ def _strike(cell: Cell, order: dict[str, Any], victim: Process, node: Process | 
         time.sleep(1.0)
         left, began = record.voltage, time.monotonic()
         victim.popen.wait()
-        again = Process("crbo_ros.bench.stop_victims", {**order, "stop": True})
+        again = Victim("crbo_ros.bench.stop_victims", {**order, "stop": True})
         try:
             connected = again.wait_for("connected")
             stop = settle(record, began, connected is not None, "restored from the journal at the next start")
@@ -233,7 +233,7 @@ def _strike(cell: Cell, order: dict[str, Any], victim: Process, node: Process | 
     return [settle(record, began, end["confirmed"], said)]
 
 
-def _one(cell: Cell, victim: Process, record: Record, number: int) -> Stop:
+def _one(cell: Cell, victim: Victim, record: Record, number: int) -> Stop:
     """The n-th stop of a victim that is stopped again and again."""
     moving = victim.wait_for("moving", number)
     if moving is None:

@@ -39,6 +39,8 @@ def new_key() -> str:
 def share_key(spec: NodeSpec, key: str) -> None:
     """Put the key where the operator's tools find it: into the experiment's folder, for its user alone."""
     own = spec.configured()
+    if not own.get("experiment"):
+        return
     folder = home(str(own.get("experiments_dir") or "")) / str(own["experiment"])
     with contextlib.suppress(OSError, StoreError):  # a folder that cannot be written is told by the nodes
         private_folder(folder)

@@ -127,7 +127,7 @@ def test_before_the_optimizer_is_heard_of_the_newest_experiment_is_shown(view: L
 
 def test_with_nobody_there_only_stop_can_be_clicked(view: LiveView) -> None:
     assert view.buttons() == {"stop": True, "pause": False, "resume": False, "rearm": False, "approve": False,
-                               "reject": False, "violation": False}  # fmt: skip
+                               "reject": False, "clear": False, "violation": False}  # fmt: skip
     assert "nothing moves" in view.monitor_text()
 
 
