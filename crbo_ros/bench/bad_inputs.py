@@ -235,7 +235,7 @@ def judge(case: BadInput, folder: Path) -> tuple[str, str]:
     with (
         contextlib.chdir(folder) if hasattr(contextlib, "chdir") else contextlib.nullcontext(),
         contextlib.redirect_stderr(said), contextlib.redirect_stdout(said),
-        mock.patch("crbo_ros.commands.run._run_graph", stop), mock.patch.dict(os.environ),
+        mock.patch("crbo_ros.commands.run.run_graph", stop), mock.patch.dict(os.environ),
         mock.patch("crbo_ros.policies.demonstration.record_topic", stop),
     ):  # fmt: skip
         try:

@@ -68,7 +68,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Signal:
+class TopicSignal:
     """What a topic says: a number (`field`), a position (Odometry, PoseStamped, ...) or a path (nav_msgs/Path)."""
 
     name: str
@@ -116,7 +116,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class ReturnDefinition:
-    signals: tuple[Signal, ...]
+    signals: tuple[TopicSignal, ...]
     terms: tuple[Term, ...]
     limits: tuple[Term, ...] = ()
 
@@ -162,14 +162,14 @@ class ReturnDefinition:
             raise InvalidInput(f"{term.label}: is {value}")
         return ScoredTerm(term.label, value, metric.unit.format(u=of.unit), term.weight)
 
-    def _signal(self, name: str) -> Signal:
+    def _signal(self, name: str) -> TopicSignal:
         return next(signal for signal in self.signals if signal.name == name)
 
 
 # -- from messages to arrays ----------------------------------------------------------------------------
 
 
-def _messages(signal: Signal, log: Log) -> Sequence[tuple[float, Any]]:
+def _messages(signal: TopicSignal, log: Log) -> Sequence[tuple[float, Any]]:
     found = log.get(signal.topic, ())
     if not found:
         raise InvalidInput(f"no message on {signal.topic}")
@@ -184,7 +184,7 @@ def when(received: float, message: Any) -> float:
     return received
 
 
-def series(signal: Signal, log: Log) -> tuple[Array, Array]:
+def series(signal: TopicSignal, log: Log) -> tuple[Array, Array]:
     """(t, y) of a number, in the order of time."""
     from crbo_ros.returns.fields import number_at
 
@@ -215,7 +215,7 @@ def position(message: Any) -> tuple[float, float]:
     raise InvalidInput(f"{type(message).__name__} has no position")
 
 
-def track(signal: Signal, log: Log) -> Array:
+def track(signal: TopicSignal, log: Log) -> Array:
     """Positions (n, 2)."""
     found = np.array([position(message) for _, message in _messages(signal, log)])
     if len(found) < 2 or not np.all(np.isfinite(found)):
@@ -223,7 +223,7 @@ def track(signal: Signal, log: Log) -> Array:
     return found
 
 
-def path(signal: Signal, log: Log) -> Array:
+def path(signal: TopicSignal, log: Log) -> Array:
     """The first path (m, 2) that a topic gave."""
     for _, message in _messages(signal, log):
         points = [position(pose) for pose in getattr(message, "poses", ())]
@@ -250,7 +250,7 @@ def definition(section: Section) -> ReturnDefinition:
     below = section.required("signals")
     for name in below.names:
         at = below.required(name)
-        signals.append(Signal(name, at.text("topic"), at.text("type"), at.text("field", ""), at.text("unit", "1")))
+        signals.append(TopicSignal(name, at.text("topic"), at.text("type"), at.text("field", ""), at.text("unit", "1")))
     known = [signal.name for signal in signals]
     terms = tuple(_term(part, known, signals) for part in section.list("terms"))
     limits = tuple(_term(part, known, signals, limit=True) for part in section.list("limits")) if (
@@ -258,7 +258,7 @@ def definition(section: Section) -> ReturnDefinition:
     return ReturnDefinition(tuple(signals), terms, limits)
 
 
-def _term(section: Section, known: list[str], signals: list[Signal], limit: bool = False) -> Term:
+def _term(section: Section, known: list[str], signals: list[TopicSignal], limit: bool = False) -> Term:
     name = section.text("metric", choices=tuple(METRICS))
     metric = METRICS[name]
     of = section.text("of", choices=tuple(known))

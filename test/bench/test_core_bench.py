@@ -56,4 +56,4 @@ def test_runs_of_the_parts_give_their_metrics() -> None:
     assert (checked["checked"], checked["outside"]) == (4, 0)
     result = synthetic_run(("x", "crbo", {}, 2, 6, 0))
     assert 0.0 <= result["regret"] <= result["half"]
-    assert len(result["held"]) == 5  # all but theta_0 carry a bound
+    assert len(result["held"]) == 4  # all but theta_0, twice, carry a bound

@@ -70,7 +70,7 @@ def test_the_record_has_the_metrics_of_the_run(make_store: Any) -> None:
     assert run.counts() == {"completed": 7, "vetoed": 1, "failed": 1, "pending": 1}
     ids, coverage = run.series().coverage
     held = [entry.value >= entry.bound for entry in run.counted if np.isfinite(entry.bound)]
-    assert ids[0] == 1  # theta_0 has no bound
+    assert ids[0] == 2  # theta_0, which comes twice, has no bound
     assert coverage[-1] == pytest.approx(np.mean(held))
     assert run.metric("gamma")[1][0] == 0.4
     assert run.best.observed == run.rows[run.best.id].value

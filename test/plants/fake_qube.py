@@ -107,7 +107,8 @@ class InProcessHost:
         self.pacer.start()
 
     def command(self, values: Any) -> Any:
-        self.armed = True  # (the real one insists on being armed first)
+        if not self.armed:  # (the real one insists on being armed first)
+            self.arm()
         try:
             if not self.job.self_paced:
                 self.pacer.wait()

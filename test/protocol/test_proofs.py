@@ -43,7 +43,7 @@ def test_the_key_is_kept_for_its_user_alone_and_found_by_the_experiments_name(
     keep_key(folder, "secret")
     assert stat.S_IMODE((folder / "operator.key").lstat().st_mode) == 0o600
     assert not (tmp_path / "elsewhere").exists()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBO_HOME", str(tmp_path / "experiments"))
     monkeypatch.delenv(KEY, raising=False)
     assert find_key("e") == "secret"
     assert find_key("another") == find_key("") == ""
