@@ -88,7 +88,7 @@ def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does
             assert any(name in line and words in line for line in second.said), second.said
         wait_until(lambda: finished(first), 60, "the end of the first one")
     hashes = [line["hash"] for line in first.ledger.lines("end")]
-    assert len(hashes) == len(set(hashes)) == len(open_store(first).episodes()) == 30
+    assert len(hashes) == len(open_store(first).episodes()) == 30
 
 
 def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(
@@ -201,17 +201,17 @@ def test_every_proposal_waits_for_the_operator_when_that_is_asked_for(
 ) -> None:
     from crbo_ros.srv import ReviewProposal
 
-    graph = toy_graph(episodes=2, monitor={"require_operator": True})
+    graph = toy_graph(episodes=3, monitor={"require_operator": True})
     with graph:
         wait_until(lambda: peer.command(graph, "approve", proposal_id=0).accepted, 30)
-        wait_until(lambda: graph.ledger.lines("end"), 10, "the approved rollout")
-        reject: dict[str, Any] = {"proposal_id": 1, "approve": False, "comment": "looks odd"}
-        wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 10)
-        wait_until(lambda: open_store(graph).proposal(1).end is TrialStatus.VETOED, 10, "the veto")
-        assert len(graph.ledger.lines("start")) == 1
-        assert "looks odd" in open_store(graph).proposal(1).end_reason
+        wait_until(lambda: len(graph.ledger.lines("end")) == 2, 30, "the approved rollout, and the same policy again")
+        reject: dict[str, Any] = {"proposal_id": 2, "approve": False, "comment": "looks odd"}
+        wait_until(lambda: peer.call(ReviewProposal, "review_proposal", **reject).accepted, 30)
+        wait_until(lambda: open_store(graph).proposal(2).end is TrialStatus.VETOED, 30, "the veto")
+        assert len(graph.ledger.lines("start")) == 2
+        assert "looks odd" in open_store(graph).proposal(2).end_reason
         assert not peer.command(graph, "approve", proposal_id=7).accepted
-        assert "proof" in peer.call(ReviewProposal, "review_proposal", proposal_id=2, approve=True).reason
+        assert "proof" in peer.call(ReviewProposal, "review_proposal", proposal_id=3, approve=True).reason
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ class RosReturn:
                 self._newest = time.monotonic()
 
     def check(self) -> None:
-        """PlantError as soon as a hard limit of the definition is passed; looked at ten times a second."""
+        """PolicyFailed as soon as a hard limit of the definition is passed; looked at ten times a second."""
         definition, now = self.config.definition, time.monotonic()
         if definition is None or not definition.limits or now - self._looked < 0.1:
             return
@@ -91,7 +91,7 @@ class RosReturn:
         with self._lock:
             log = {topic: list(messages) for topic, messages in self._log.items()}
         if passed := definition.violations(log, partial=True):
-            raise PlantError(f"limit: {passed[0]}")
+            raise PolicyFailed(f"limit: {passed[0]}")
 
     def _scored(self, poll: Poll) -> float:
         definition = self.config.definition

@@ -74,6 +74,9 @@ class ActionGoal:
             if future is not None and future.done():
                 answer, future = future.result(), None
                 said = CODES.get(answer.return_code, "an unknown answer")
+                if answer.return_code == 3:  # a status that a late subscriber has missed
+                    self.id = b""
+                    return "the server says that the goal has ended"
                 if answer.return_code == 0 and not answer.goals_canceling:  # rclpy's servers refuse like this
                     said = "refused: no goal is being cancelled"
             if time.monotonic() - asked > AGAIN:
