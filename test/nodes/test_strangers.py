@@ -30,6 +30,7 @@ def test_a_stranger_may_tighten_but_not_loosen_and_a_flood_does_not_keep_stop_an
     beats = peer.listen(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
     with graph:
         wait_until(lambda: graph.ledger.lines("end"), 40, "an episode")
+        wait_until(lambda: set(security.NODES) <= set(peer.node.get_node_names()), 60, "all nodes")
         for role in security.NODES:  # the table from which SROS2's policies are made is the graph's own
             node = peer.node
             published = {name for name, _ in node.get_publisher_names_and_types_by_node(role, "/")}

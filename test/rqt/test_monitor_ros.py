@@ -132,28 +132,29 @@ def test_opened_late_in_a_namespace_it_shows_what_was_and_stop_stops_on_the_firs
 
 
 def test_approve_lets_one_run_and_reject_vetoes_with_the_reason_in_its_colour(
-    open_monitor: Any, toy_graph: Any, until: Any, press: Any
+    open_monitor: Any, toy_graph: Any, until: Any, press: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from crbo_ros.rqt.qt import Qt
     from crbo_ros.view.colors import OUTCOME_COLORS
 
+    monkeypatch.setenv("CRBO_KEY", "the graph's and the window's")
     with (graph := toy_graph(episodes=5, monitor={"require_operator": True})):
         widget = open_monitor()
         assert until(widget.buttons["approve"].isEnabled, 40)
         assert "waits for the operator" in widget.verdict.text()
         assert graph.ledger.lines("start") == []
         press(widget, "approve")
-        assert until(lambda: outcomes(widget)[:1] == ["completed"], 10)
-        assert until(lambda: (row := widget.view.current()) is not None and row.id == 1, 10)
+        assert until(lambda: outcomes(widget)[:2] == ["completed"] * 2, 30), "theta_0, and theta_0 again"
+        assert until(lambda: (row := widget.view.current()) is not None and row.id == 2, 30)
+        assert until(widget.buttons["reject"].isEnabled, 30)
         press(widget, "reject")
-        assert until(lambda: outcomes(widget)[1:2] == ["vetoed"], 10)
-        assert "rejected by the operator: from the monitor" in widget.view.run.rows[1].reason
-        index = widget.episodes.index(1, 2)
-        from crbo_ros.rqt.qt import Qt
-
+        assert until(lambda: outcomes(widget)[2:3] == ["vetoed"], 30)
+        assert "rejected by the operator: from the monitor" in widget.view.run.rows[2].reason
+        index = widget.episodes.index(2, 2)
         color = widget.episodes.data(index, Qt.ItemDataRole.ForegroundRole).color().name().upper()
         assert color == OUTCOME_COLORS["vetoed"].upper()
         assert shown(widget, "vetoed") == 1
-        assert len(graph.ledger.lines("start")) == 1
+        assert len(graph.ledger.lines("start")) == 2
 
 
 def test_a_node_that_goes_away_is_shown_as_gone_and_picked_up_again(
