@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
         ("pytest: without nodes", [*pytest, "-m", "not ros", "-p", "no:cacheprovider"]),
     ]
     with tempfile.TemporaryFile("w+") as aside, ThreadPoolExecutor() as pool:
-        other = pool.submit(_failed, [(name, ["nice", "-n", "19", *command]) for name, command in computing], root, aside)
+        other = pool.submit(
+            _failed, [(name, ["nice", "-n", "19", *command]) for name, command in computing], root, aside
+        )
         failed = _failed([("pytest: nodes", [*pytest, "-m", "ros"])], root, sys.stdout) + other.result()
         aside.seek(0)
         sys.stdout.write(aside.read())
