@@ -173,9 +173,10 @@ def test_a_runner_that_was_frozen_between_its_question_and_the_start_asks_again(
                 time.sleep(VALID_FOR + 1.0)
         wait_until(lambda: finished(graph), 30, "the end")
     (start,) = graph.ledger.lines("start")
-    assert any("valid_for" in line or "no heartbeat" in line for line in graph.said)
+    words = ("valid_for", "no heartbeat", "gave no answer")  # by when exactly it froze
+    assert any(word in line for line in graph.said for word in words), graph.said
     assert len(approvals(graph)) > 1
-    assert 0.0 < start["time"] - approvals(graph)[-1][1] < 1.0
+    assert 0.0 < start["time"] - approvals(graph)[-1][1] < VALID_FOR
     assert executions(graph) in (["interrupted", "ended"], ["ended"])  # (a machine that stalls: it had not begun)
 
 
