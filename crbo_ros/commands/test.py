@@ -1,8 +1,4 @@
-"""Lint, types and tests, as CI runs them. Arguments not known here go to pytest (and then only pytest runs).
-
-Two streams side by side: the tests of running nodes, which mostly wait, and everything else, which computes and steps
-back for them.
-"""
+"""Lint, types and tests, as CI runs them. Arguments not known here go to pytest (and then only pytest runs)."""
 
 from __future__ import annotations
 
@@ -10,10 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 TAKES_UNKNOWN = True  # the rest of the command line belongs to pytest
 
@@ -28,32 +21,17 @@ def run(args: argparse.Namespace) -> int:
         print(f"crbo: the tests are not installed; run this in a clone ({root} has no test folder)", file=sys.stderr)
         return 1
     python = [sys.executable, "-m"]
-    pytest = [*python, "pytest", *(["--slow"] if args.slow else [])]
-    if args.rest:
-        return 1 if _failed([("pytest", [*pytest, *args.rest])], root, sys.stdout) else 0
-    computing = [
+    checks = [
         ("ruff check", [*python, "ruff", "check", "."]),
         ("ruff format", [*python, "ruff", "format", "--check", "."]),
         ("mypy", [*python, "mypy"]),
-        ("pytest: without nodes", [*pytest, "-m", "not ros", "-p", "no:cacheprovider"]),
     ]
-    with tempfile.TemporaryFile("w+") as aside, ThreadPoolExecutor() as pool:
-        other = pool.submit(
-            _failed, [(name, ["nice", "-n", "19", *command]) for name, command in computing], root, aside
-        )
-        failed = _failed([("pytest: nodes", [*pytest, "-m", "ros"])], root, sys.stdout) + other.result()
-        aside.seek(0)
-        sys.stdout.write(aside.read())
+    tests = ("pytest", [*python, "pytest", *(["--slow"] if args.slow else []), *args.rest])
+    failed = []
+    for name, command in [tests] if args.rest else [*checks, tests]:
+        print(f"== {name}", flush=True)
+        if subprocess.run(command, cwd=root, check=False).returncode:
+            failed.append(name)
     if failed:
         print(f"crbo: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _failed(steps: list[tuple[str, list[str]]], root: Path, output: IO[str]) -> list[str]:
-    """Run all of them, whatever becomes of the others: the names of those that failed."""
-    failed = []
-    for name, command in steps:
-        print(f"== {name}", file=output, flush=True)
-        if subprocess.run(command, cwd=root, check=False, stdout=output, stderr=subprocess.STDOUT).returncode:
-            failed.append(name)
-    return failed
