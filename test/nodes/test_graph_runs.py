@@ -89,6 +89,8 @@ def test_started_twice_the_first_one_goes_on_and_the_second_one_says_why_it_does
         wait_until(lambda: finished(first), 60, "the end of the first one")
     hashes = [line["hash"] for line in first.ledger.lines("end")]
     assert len(hashes) == len(open_store(first).episodes()) == 30
+    assert hashes.count(hashes[0]) == 2, "theta_0"
+    assert len(set(hashes)) == 29, "and every other policy once"
 
 
 def test_stop_ends_a_rollout_within_a_period_and_50_ms_and_holds_until_rearm(
