@@ -34,7 +34,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["crbo_ros", "crbo_ros.*"]),
-    package_data={"crbo_ros": ["**/*.npz", "data/*"]},
+    package_data={"crbo_ros": ["py.typed", "data/*", "report/templates/*"]},
     install_requires=ranges("core"),
     extras_require={
         "sim": ranges("sim"),
