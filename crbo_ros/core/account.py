@@ -20,6 +20,7 @@ import math
 
 PRIOR = 20  # rollouts that the prior rate of novel policies is worth
 LOWEST = 0.3  # share of gamma that is left when the account is empty
+CEILING = 0.6  # gamma at most, once something fell: the largest that any of the paper's tasks uses
 UNLIMITED = 100  # without a budget the loan is that of so many rollouts
 
 
@@ -65,10 +66,10 @@ class RiskAccount:
         """By how much the next rollout fills the account, if it does not fall."""
         return self.risk - (self.loan / self.budget if self.n < self.budget else 0.0)
 
-    @property
-    def factor(self) -> float:
-        """The share of gamma that is in force: clip(A / a, 0.3, 1)."""
-        return min(1.0, max(LOWEST, self.balance / self.loan)) if self.loan else LOWEST
+    def gamma(self, gamma: float) -> float:
+        """The gamma in force: clip(A / a, 0.3, 1) of it, and after the first violation of at most 0.6."""
+        share = min(1.0, max(LOWEST, self.balance / self.loan)) if self.loan else LOWEST
+        return share * (min(gamma, CEILING) if self.violations else gamma)
 
     def permits(self, pending: int = 0) -> bool:
         """Whether one more novel policy may run while `pending` others are under way."""

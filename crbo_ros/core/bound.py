@@ -51,12 +51,10 @@ def worst_case(x: Array, X: Array, y: Array, noise: float, lipschitz: float) -> 
 
 def observed_slope(X: Array, y: Array, noise: float) -> float:
     """The largest slope between two evaluated policies that noise does not explain."""
-    if len(y) < 2:
-        return 0.0
     S = squared_distances(X, X)
     rise = np.abs(y[:, None] - y[None, :]) - noise
     far = S > 1e-16
-    return float(np.max(np.where(far, rise, 0.0) / np.sqrt(np.where(far, S, 1.0)), initial=0.0))
+    return float(np.max(rise[far] / np.sqrt(S[far]), initial=0.0))
 
 
 def first_scale(y: Array, scale: float | None) -> float:
@@ -162,7 +160,7 @@ def believe(surrogate: Surrogate, X: Array, y: Array) -> Beliefs:
     return Beliefs.of(surrogate, outputs, X)
 
 
-RATE = 0.6  # step of the logarithm of a calibrated L
+STEP = 0.6  # of the logarithm of a calibrated L
 SIGNAL_RATE = 0.05  # share of a safety signal's worst cases that may be exceeded
 RANGE = 50.0  # a calibrated L stays within this factor of where it began
 
@@ -179,7 +177,7 @@ def signal_bound(x: Array, X: Array, values: Array, limit: float) -> float:
     """The worst case of a safety signal at x (d,): min_i [s_i + L |x - x_i|], L calibrated by values (n,) of X."""
     calibrated = Calibrated(SIGNAL_RATE)
     for i in range(1, len(values)):
-        distances = np.sqrt(squared_distances(X[i : i + 1], X[:i])[0])
+        distances = np.sqrt(squared_distances(X[i][None], X[:i])[0])
         if distances.min() > 0.0:
             calibrated.begin(max(limit - values[0], 1e-3 * limit) / distances[0])
             calibrated.learn(bool(values[i] > np.min(values[:i] + calibrated.value * distances)))
@@ -191,12 +189,14 @@ def signal_bound(x: Array, X: Array, values: Array, limit: float) -> float:
 class Calibrated:
     """A Lipschitz constant that what comes calibrates (adaptive conformal inference on its logarithm).
 
-    L <- L exp(0.6 (1[miss] - rate)), within a factor of 50 of where it began: in the long run a share `rate` of the
-    bounds that rest on it is missed. The user's own L, if there is one, is its floor.
+    L <- L exp(step (1[miss] - rate)), within a factor of 50 of where it began: in the long run a share `rate` of the
+    bounds that rest on it is missed. After n of them that share is off by at most (log of how wrong the beginning was)
+    / (step n): a large step forgets a bad beginning soon, and is loose for longer after each miss. The user's own L, if
+    there is one, is its floor.
     """
 
-    def __init__(self, rate: float, floor: float | None = None) -> None:
-        self.rate, self.floor = rate, floor
+    def __init__(self, rate: float, floor: float | None = None, step: float = STEP) -> None:
+        self.rate, self.floor, self.step = rate, floor, step
         self._first, self._log = math.nan, 0.0
 
     def begin(self, first: float) -> None:
@@ -206,7 +206,7 @@ class Calibrated:
 
     def learn(self, missed: bool) -> None:
         limit = math.log(RANGE)
-        self._log = min(limit, max(-limit, self._log + RATE * (missed - self.rate)))
+        self._log = min(limit, max(-limit, self._log + self.step * (missed - self.rate)))
 
     def or_first(self, first: float) -> float:
         """L, or what `first` makes of it before it has begun."""

@@ -29,7 +29,9 @@ from crbo_ros.core.kernels import Array
 RISK = 0.05
 START_ROLLOUTS = 3
 AGREE = 0.02  # of J0 - J_min: two start rollouts as close as that make a third one pointless
-TARGET = 0.025  # misses of the shown worst case that its L aims at; with those of the beginning they are some 5 %
+GATE_START = 1.0 / 3.0  # the gate's L begins with this times (J0 - J_min) / (length of the first step),
+SHOWN_START = 4.0  # and that of the shown worst case with this times as much
+SHOWN_RATE, SHOWN_STEP = 0.04, 1.5  # misses of the shown worst case that its L aims at, and how fast it learns
 EMPTY = "the account is empty"  # how the reason of a refusal begins that only further rollouts can end
 STEPS = (0.8, 0.6, 0.45, 0.3, 0.2, 0.1)  # shares of the way from theta_p to a refused policy that are tried
 
@@ -50,6 +52,13 @@ class Terms:
     start_rollouts: int = START_ROLLOUTS
     lipschitz: float | None = None  # the user's own L, return per unit of the unit box: a floor
 
+    @property
+    def threshold_in_words(self) -> str:
+        """The rule of J_min, for people; empty if there is none."""
+        rules = [f"{self.j_min:g}"] if self.j_min > -math.inf else []
+        rules += [f"{100 * self.j_min_drop:g} % of |J0| below J0"] if self.j_min_drop < math.inf else []
+        return ", or, if that is higher, ".join(rules)
+
 
 class Executed(NamedTuple):
     """An executed episode."""
@@ -58,6 +67,10 @@ class Executed(NamedTuple):
     value: float  # the return; NaN if there is none
     violation: str = ""  # why it is a violation whatever the return was; empty if it is none
     worst_case: float = math.nan  # the one that was shown before it ran
+
+    def violates(self, threshold: float) -> bool:
+        """Whether it counts against a contract with this J_min."""
+        return bool(self.violation) or self.value < threshold
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,7 @@ class Contract:
         self.terms, self.x0 = terms, x0
         self.rollouts: list[Executed] = []
         self._dirty = True
+        self._start: tuple[int, list[float], float] = (0, [], math.nan)  # of so many rollouts: start_values, J0
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -103,14 +117,20 @@ class Contract:
     @property
     def start_values(self) -> list[float]:
         """theta_0's returns before any other policy's; where another one came first, theta_0's first."""
-        found: list[float] = []
-        for rollout in self.rollouts:
-            if not np.array_equal(rollout.x, self.x0):
-                if found:
-                    break
-            elif math.isfinite(rollout.value):
-                found.append(rollout.value)
-        return found
+        return self._look_at_start()[1]
+
+    def _look_at_start(self) -> tuple[int, list[float], float]:
+        """(number of rollouts that this is of, start_values, J0). No report and no other terms change them."""
+        if self._start[0] != len(self.rollouts):
+            found: list[float] = []
+            for rollout in self.rollouts:
+                if not np.array_equal(rollout.x, self.x0):
+                    if found:
+                        break
+                elif math.isfinite(rollout.value):
+                    found.append(rollout.value)
+            self._start = (len(self.rollouts), found, float(np.mean(found)) if found else math.nan)
+        return self._start
 
     def wants_start(self, under_way: int = 0) -> bool:
         """Whether theta_0 should run (again) before anything else does; `under_way` of its rollouts have not ended."""
@@ -122,8 +142,7 @@ class Contract:
 
     @property
     def J0(self) -> float:
-        values = self.start_values
-        return float(np.mean(values)) if values else math.nan
+        return self._look_at_start()[2]
 
     @property
     def J0_spread(self) -> float:
@@ -133,7 +152,8 @@ class Contract:
     @property
     def threshold(self) -> float:
         """J_min."""
-        relative = self.J0 - self.terms.j_min_drop * abs(self.J0)
+        J0 = self.J0
+        relative = J0 - self.terms.j_min_drop * abs(J0)
         return max(self.terms.j_min, relative) if math.isfinite(relative) else self.terms.j_min
 
     @property
@@ -148,21 +168,31 @@ class Contract:
 
     @property
     def impossible(self) -> str:
-        """Why nobody could keep this contract, by what theta_0 itself does; empty if nothing speaks against it."""
-        values = self.start_values
+        """Why nobody could keep this contract, by what theta_0 itself does; empty if nothing speaks against it.
+
+        One of its start rollouts fell, or of all its rollouts on record, whenever they ran, a larger share than `risk`.
+        """
         if not self.active:
             return ""
-        start = [rollout for rollout in self.rollouts if np.array_equal(rollout.x, self.x0)][: len(values)]
-        if broken := [rollout.violation for rollout in start if rollout.violation]:
-            return f"theta_0 itself broke it in {len(broken)} of its {len(start)} start rollouts ({broken[0]})"
-        fallen = sum(not value >= self.threshold for value in values)
-        if not fallen:
+        own, threshold = self._books()._start_rollouts, self.threshold
+        begun = min(len(own), self.terms.start_rollouts)
+        fallen = [rollout for rollout in own if rollout.violates(threshold)]
+        at_start = [rollout for rollout in own[:begun] if rollout.violates(threshold)]
+        if not at_start and not len(fallen) > self.terms.risk * len(own):
             return ""
-        low, spread = min(values), self.J0_spread
-        margin = 2.0 * spread if math.isfinite(spread) else 0.1 * abs(low)
+        if at_start:
+            which, fallen, counted = "start rollouts", at_start, begun
+        else:
+            which, counted = f"rollouts on record, which is more than the risk of {self.terms.risk:.3g}", len(own)
+        if broken := [rollout.violation for rollout in fallen if rollout.violation]:
+            return f"theta_0 itself broke it in {len(fallen)} of its {counted} {which} ({broken[0]})"
+        values = [rollout.value for rollout in own if math.isfinite(rollout.value)]
+        low, spread = min(values), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        margin = 2.0 * spread if spread > 0.0 else 0.1 * abs(low)
+        shown = values[:begun] if at_start else sorted(values)[: len(fallen)]
         return (
-            f"theta_0 itself fell below J_min = {self.threshold:.4g} in {fallen} of its {len(values)} start rollouts "
-            f"({', '.join(f'{value:.4g}' for value in values)}): nobody can keep that threshold. One that could be "
+            f"theta_0 itself fell below J_min = {self.threshold:.4g} in {len(fallen)} of its {counted} {which} "
+            f"({', '.join(f'{value:.4g}' for value in shown)}): nobody can keep that threshold. One that could be "
             f"kept: j_min {low - margin:.4g} (crbo advise tells more). Set j_min or j_min_drop, and it goes on"
         )
 
@@ -177,22 +207,25 @@ class Contract:
         """Everything anew from the records."""
         terms, threshold, J0 = self.terms, self.threshold, self.J0
         self._account = RiskAccount(terms.risk, terms.budget)
+        self._start_rollouts: list[Executed] = []  # theta_0's, whenever they ran
         self._intact: dict[bytes, bool] = {}  # policies that ran: whether they never fell
         self._gate = Calibrated(terms.risk, terms.lipschitz)
-        self._shown = Calibrated(TARGET)
+        self._shown = Calibrated(SHOWN_RATE, step=SHOWN_STEP)
         self._coverage, start = Coverage(), self.x0.tobytes()
         drop = J0 - threshold if self.active and threshold < J0 else 0.5 * abs(J0) or 1.0
         for rollout in self.rollouts:
             key = rollout.x.tobytes()
-            violated = bool(rollout.violation) or rollout.value < threshold
+            violated = rollout.violates(threshold)
+            if key == start:
+                self._start_rollouts.append(rollout)
             novel = key != start and not self._intact.get(key, False)
             self._account.book(violated, novel)
             self._intact[key] = self._intact.get(key, True) and not violated
             if not novel or math.isnan(J0):
                 continue
             first = drop / max(float(np.linalg.norm(rollout.x - self.x0)), 1e-12)
-            self._shown.begin(first)
-            self._gate.begin(self._own or first)
+            self._shown.begin(SHOWN_START * first)
+            self._gate.begin(self._own or GATE_START * first)
             self._gate.learn(violated)
             if math.isfinite(rollout.worst_case) and math.isfinite(rollout.value):
                 self._shown.learn(rollout.value < rollout.worst_case)
@@ -223,10 +256,9 @@ class Contract:
         """L'; NaN before the first step."""
         return self._books()._shown.value
 
-    @property
-    def gamma_factor(self) -> float:
-        """The share of gamma that is in force."""
-        return self.account.factor if self.active else 1.0
+    def gamma(self, gamma: float) -> float:
+        """The gamma in force."""
+        return self.account.gamma(gamma) if self.active else gamma
 
     def is_proven(self, x: Array) -> bool:
         """Whether x ran and never fell."""
@@ -234,16 +266,20 @@ class Contract:
 
     def proven(self, beliefs: Beliefs) -> Array:
         """theta_p (d,): the best mu - 2 sigma of those that never fell; theta_0 where all did."""
-        rows = [i for i, x in enumerate(beliefs.X) if self.is_proven(x)]
+        intact = self._books()._intact
+        rows = [i for i, x in enumerate(beliefs.X) if intact.get(x.tobytes(), False)]
         if not rows:
             return self.x0
         best: Array = beliefs.X[rows[int(np.argmax((beliefs.mean - 2.0 * beliefs.sigma)[rows]))]]
         return best
 
     def clipped(self, y: Array) -> Array:
-        """Returns (n,) clipped below at J_min - (J0 - J_min): how deep a fall was says nothing about elsewhere."""
-        floor = self.threshold - (self.J0 - self.threshold)
-        return np.maximum(y, floor) if math.isfinite(floor) and len(y) else y
+        """Returns (n,) clipped below at J_min - (J0 - J_min): how deep a fall was says nothing about elsewhere.
+
+        Where theta_0 itself falls they are what they are: none is raised above the threshold.
+        """
+        room = self.J0 - self.threshold
+        return np.maximum(y, self.threshold - room) if 0.0 < room < math.inf else y
 
     # -- the rules ---------------------------------------------------------------------------------
 
@@ -297,7 +333,8 @@ class Contract:
         if not len(beliefs.X) or math.isnan(self.J0):
             return Judgement(True, BOUND, "")
         first = self._drop / max(float(np.linalg.norm(x - self.x0)), 1e-12)  # the first step sets L
-        L, shown = self._gate.or_first(self._own or first), self._shown.or_first(first)
+        L = self._gate.or_first(self._own or GATE_START * first)
+        shown = self._shown.or_first(SHOWN_START * first)
         gate, nearest, distance = cones(x[None], beliefs.X, beliefs.mean, L)
         worst = float(cones(x[None], beliefs.X, beliefs.mean, shown)[0][0]) - 2.0 * beliefs.noise
         return Judgement(

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crbo_ros.core import snapshot
+from crbo_ros.core import doubt, snapshot
 from crbo_ros.core.bound import Beliefs, Coverage, LipschitzBound, least_scale
 from crbo_ros.core.contract import EMPTY, Contract, Executed, Terms
 from crbo_ros.core.feasibility import allowed_by
@@ -33,8 +33,11 @@ from crbo_ros.core.gp_method import GPMethod
 from crbo_ros.core.hyperparameters import make_hyperparameters
 from crbo_ros.core.initial_design import directions, on_sphere, size
 from crbo_ros.core.kernels import Array, kernel
-from crbo_ros.core.region import ConfidenceRegion, r0
+from crbo_ros.core.method import TrialRecord
+from crbo_ros.core.outlook import Outlook
+from crbo_ros.core.region import ConfidenceRegion, Mask, r0
 from crbo_ros.core.search import Search, propose, sideways
+from crbo_ros.core.second_source import Informed, SecondSource
 from crbo_ros.core.settings import RECIPES, TERMS, Recipe, check_gamma, make_settings, make_terms
 from crbo_ros.core.space import Space
 from crbo_ros.core.stall import Stall, stall
@@ -81,7 +84,9 @@ class CRBO(GPMethod):
         self.incumbent: int | None = None  # the best trial by posterior mean when last fitted, once there is a window
         self._rows: tuple[Any, NDArray[np.intp]] = (None, np.arange(0))  # the window, and of what it was computed
         self._contract: tuple[Any, Contract] = (None, Contract(Terms(), self.x0))  # and what it was computed of
+        self.source: SecondSource | None = None
         self.metrics: dict[str, Any] = {}
+        self.outlook = Outlook()
         self.worst: LipschitzBound | None = None  # None before the first return
         self.beliefs: Beliefs | None = None  # by returns clipped as the contract says; None before the first return
 
@@ -102,6 +107,11 @@ class CRBO(GPMethod):
         gamma = self.gamma if gamma is None else check_gamma(gamma)
         self.gamma, self.terms = gamma, make_terms(terms, self.terms)
         self.caution, self.vetoes, self.veto_distance = 1.0, 0, math.inf
+
+    def inform(self, thetas: ArrayLike, values: ArrayLike) -> None:
+        """Returns (m,) of policies (m, d) on another plant: see core/second_source.py. Not part of the state."""
+        X = self.space.to_unit(np.array([self.space.check(theta) for theta in np.asarray(thetas)]))
+        self.source = SecondSource(X, values, self.kernel, self.hyper)
 
     def report(self) -> dict[str, Any]:
         """Metrics as of the last proposal; lengths in the unit box, variances in the return's units squared."""
@@ -132,7 +142,7 @@ class CRBO(GPMethod):
     def gamma_effective(self) -> float:
         """gamma, grown by the schedule, tightened by vetoes and by what the contract's account holds."""
         grown = 1.0 - (1.0 - self.gamma) * math.exp(-self.settings.gamma_schedule * self.n)
-        return grown * self.caution * self.contract.gamma_factor
+        return self.contract.gamma(grown) * self.caution
 
     @property
     def contract(self) -> Contract:
@@ -186,9 +196,28 @@ class CRBO(GPMethod):
     def _next(self, id: int) -> Proposal:
         self.fit()
         self.metrics = {"message": getattr(self.surrogate, "fit_message", "")}
+        return self._choose(id)
+
+    def _choose(self, id: int) -> Proposal:
+        """By the model as it was just fitted."""
+        if (again := self._again(id)) is not None:
+            return again
         if self._designed < self.n_init:
             return self._initial(id)
         return self._acquire(id)
+
+    def _again(self, id: int) -> Proposal | None:
+        """The policy of the newest return, where that return is doubted and a second one tells more than noise hides.
+
+        Once; not after a veto; and where the contract forbids the policy, `_finish` turns to another one.
+        """
+        if self.vetoes or not self._completed or not self.doubted[-1]:
+            return None
+        last = self.trials[self._completed[-1]].proposal
+        if sum(np.array_equal(trial.proposal.theta, last.theta) for trial in self.trials) > 1:
+            return None
+        x, region = self.data()[0][-1], ConfidenceRegion(self.surrogate, self.gamma_effective)
+        return self._finish(id, x, "repeat", "again, since its return is hard to believe", region, x[None])
 
     @property
     def _has_terms(self) -> bool:
@@ -212,7 +241,7 @@ class CRBO(GPMethod):
     def _acquire(self, id: int) -> Proposal:
         """The acquisition's maximiser over what of the region the contract permits."""
         gamma, note = self._wider()
-        region = ConfidenceRegion(self.surrogate, gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
+        region = ConfidenceRegion(self._informed(), gamma)  # C_n: sigma_n <= gamma sigma_f, Eq. 3
         failed = self.ended(TrialStatus.FAILED)[-FAILURES_KEPT:]
         allowed = allowed_by(self.window()[0], failed, self.kernel, self.surrogate.lengthscales)
         contract, beliefs = self.contract, self.beliefs
@@ -228,7 +257,27 @@ class CRBO(GPMethod):
             x, kind = region.best_inside(), "fallback"
             reason = "nothing closer inside the region: an evaluated policy again"
         reason = "; ".join(part for part in (note, found.reason, reason) if part)
-        return self._finish(id, x, kind, reason, region, found.samples)
+        proposal = self._finish(id, x, kind, reason, region, found.samples)
+        self._look_ahead()
+        return proposal
+
+    def _look_ahead(self) -> None:
+        """Exhausted, if a least gain was set, the run has stalled, and the next episode is expected to gain less."""
+        least, gain = self.settings.least_gain, self.metrics["expected_gain"]
+        if least is not None and self.metrics["stalled"] and gain < least:
+            raise Exhausted(
+                f"no progress in {self.metrics['flat_episodes']} episodes, and the next one is expected to gain "
+                f"{gain:.3g}, less than least_gain {least:.3g}: finish, or resume with a smaller one"
+            )
+
+    def _informed(self) -> Surrogate:
+        """The model, with what a second source adds to its mean."""
+        source, model = self.source, self.surrogate
+        if source is None or not isinstance(model, GaussianProcess):
+            return model
+        weight = source.weight(model)
+        self.metrics["second_source"] = weight
+        return Informed(model, source, weight) if weight > 0.0 else model
 
     def _wider(self) -> tuple[float, str]:
         """(gamma, note): the effective one, or in a stall a wider one; a veto or a failure leaves none of that."""
@@ -298,8 +347,10 @@ class CRBO(GPMethod):
         radius = r0(self.kernel, self.lengthscale, min(region.gamma, 0.999))  # Eq. 4
         self.metrics.update(gamma_effective=region.gamma, r0=radius, region_state=region.state)
         proposal = replace(self.proposal(id, x, kind, reason=reason), gamma=region.gamma)
-        if kind in ("proven", "fallback"):  # the very policy that ran, to the last bit
+        if kind in ("proven", "fallback", "repeat"):  # the very policy that ran, to the last bit
             proposal = replace(proposal, theta=self._evaluated(x, proposal.theta))
+        best = self.outputs.back(float(np.max(region.data_mean)))
+        self.metrics.update(best_mean=best, expected_gain=self.outlook.expect(proposal.mean, proposal.sigma, best))
         if self.worst is None:
             return proposal
         bound = self.worst.at(x)
@@ -326,6 +377,45 @@ class CRBO(GPMethod):
             near = np.argsort(np.sum((X - centre) ** 2, axis=1), kind="stable")[: WINDOW - NEWEST]
             self._rows = (key, np.union1d(near, np.arange(self.n - NEWEST, self.n)))
         return self._rows[1]
+
+    def believed(self, X: Array, y: Array) -> tuple[Array, Mask]:
+        """By the model of the last proposal (core/doubt.py); accidents are believed."""
+        if not (self.recipe.doubt and self.fitting and self.outputs.grid and len(y) >= doubt.FEWEST):
+            return super().believed(X, y)
+        sure, outputs = self._sure(), self.outputs
+        z, doubted, strange = doubt.believed(self.surrogate.inverse(X), outputs.to(y), sure)
+        first = int(np.argmax(strange[: doubt.FEWEST]))
+        if len(y) <= 2 * doubt.FEWEST and strange[first] > doubt.EARLY:
+            # it came before anything could be doubted, and the model has believed it: ask one that has not
+            kept = ~doubted & (np.arange(len(y)) != first)
+            outputs, model = self.standardizer(y[kept]), copy(self.surrogate)
+            model.restart(self.hyper.start[2])
+            fit_returns(model, X[kept], outputs.to(y[kept]), around_mean=self.recipe.fit_around_mean)
+            z, doubted, _ = doubt.believed(model.inverse(X), outputs.to(y), sure)
+        return np.where(doubted, outputs.centre + outputs.scale * z, y), doubted
+
+    def _sure(self) -> Mask:
+        """Which returns of `rows` are never doubted: accidents, what came again, and what was believed when it came.
+
+        Open to doubt is the newest return, one whose policy ran again and gave another one, nearer to what had been
+        expected, and what came before anything could be doubted. Good returns that gather around an old disaster do not
+        undo it.
+        """
+        completed, limit = [self.trials[id] for id in self._completed], -math.inf
+        if self._has_terms and self.contract.active:
+            limit = self.contract.threshold
+        again = {t.proposal.theta.tobytes(): t.value for t in completed if t.proposal.kind == "repeat"}
+
+        def is_open(row: int, trial: TrialRecord) -> bool:
+            proposal = trial.proposal
+            if trial.violation or trial.value < limit or proposal.kind == "repeat":
+                return False
+            second = again.get(proposal.theta.tobytes())
+            if second is not None:
+                return abs(second - trial.value) > abs(second - proposal.mean)
+            return row < doubt.FEWEST or row == len(completed) - 1
+
+        return np.array([not is_open(row, completed[row]) for row in self.rows()])
 
     def least_scale(self, y: Array) -> float:
         return least_scale(y, self.settings.scale)

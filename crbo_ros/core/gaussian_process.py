@@ -13,6 +13,7 @@ The targets y are centred and scaled by `Standardizer`. References: Rasmussen an
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,6 +90,7 @@ class Surrogate(Protocol):
     def posterior_gradient(self, x: Array) -> tuple[float, float, Array, Array]: ...
     def mean_gradients(self, P: Array) -> Array: ...
     def covariance(self, P: Array) -> Array: ...
+    def inverse(self, X: Array) -> Array: ...
     def get_parameters(self) -> Array: ...
     def set_parameters(self, parameters: Array) -> None: ...
 
@@ -293,6 +295,13 @@ class GaussianProcess:
         A = self._k(squared_distances(Q, self.Z)) @ self.W.T
         cov: Array = self._k(squared_distances(Q, Q)) - A @ A.T
         return cov
+
+    def inverse(self, X: Array) -> Array:
+        """(sf2 C + sn2 I)^-1, shape (n, n), at X (n, d); the posterior stays as it is."""
+        own = copy(self)
+        own.condition(X, np.zeros(len(X)))
+        inverse: Array = own.W.T @ own.W
+        return inverse
 
 
 PERIOD = 5  # every so many returns the fit has a second start,

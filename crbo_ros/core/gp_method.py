@@ -23,6 +23,7 @@ from crbo_ros.core.hyperparameters import Hyperparameters
 from crbo_ros.core.initial_design import size
 from crbo_ros.core.kernels import Array, kernel
 from crbo_ros.core.method import Method
+from crbo_ros.core.region import Mask
 from crbo_ros.core.settings import check_number
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best, Proposal, TrialStatus
@@ -55,6 +56,7 @@ class GPMethod(Method):
         self.x0 = np.clip(space.to_unit(self.theta_0), 0.0, 1.0)
         self.surrogate = self._make_surrogate()
         self.outputs = Standardizer()
+        self.doubted: Mask = np.zeros(0, dtype=bool)  # returns that the last fit left out
 
     def _make_surrogate(self) -> Surrogate:
         return GaussianProcess(kernel(self.kernel_name), self.space.dim, self.hyper, ard=self.ard)
@@ -93,6 +95,10 @@ class GPMethod(Method):
         rows = self.rows()
         return (X, y) if len(rows) == len(y) else (X[rows], y[rows])
 
+    def believed(self, X: Array, y: Array) -> tuple[Array, Mask]:
+        """The returns y (n,) of X (n, d) as far as the model believes them, and which of them it doubts. Here none."""
+        return y, np.zeros(len(y), dtype=bool)
+
     def ended(self, *ends: TrialStatus) -> Array:
         """The points whose proposals ended so, in the unit box, shape (k, d)."""
         thetas = [trial.proposal.theta for trial in self.trials if trial.end in ends]
@@ -118,9 +124,10 @@ class GPMethod(Method):
             rows = [row for row, id in enumerate(self._completed) if id in set(ids)]
             X, y = X[rows], y[rows]
         if not len(y):  # theta_0 is still out: assume the prior's mean for it
-            self.outputs = Standardizer()
+            self.outputs, self.doubted = Standardizer(), np.zeros(1, dtype=bool)
             return self.x0[None], np.zeros(1)
-        self.outputs = self.standardizer(y)
+        y, self.doubted = self.believed(X, y)
+        self.outputs = self.standardizer(y[~self.doubted])
         return self.with_refused(X, self.outputs.to(y))
 
     def fit(self, ids: list[int] | None = None) -> None:
@@ -131,8 +138,9 @@ class GPMethod(Method):
     def _fit_data(self, ids: list[int] | None = None) -> tuple[Array, Array]:
         X, targets = self.model_data(ids)
         if self.fitting and len(targets) > 1:
-            self._fit_hyperparameters(X, targets)
-        else:
+            kept = np.append(~self.doubted, np.ones(len(targets) - len(self.doubted), dtype=bool))
+            self._fit_hyperparameters(X[kept], targets[kept])
+        if not self.fitting or len(targets) < 2 or self.doubted.any():
             self.surrogate.condition(X, targets)
         return X, targets
 
@@ -151,9 +159,11 @@ class GPMethod(Method):
         if not self._completed:
             return None
         X, y = self.window()
-        outputs, model = self.standardizer(y, self.best_centering), copy(self.surrogate)
+        y, doubted = self.believed(X, y)
+        outputs, model = self.standardizer(y[~doubted], self.best_centering), copy(self.surrogate)
         model.condition(*self.with_refused(X, outputs.to(y)))
         mean, variance = model.posterior(X)
+        mean[doubted] = -math.inf  # nobody has seen what the others say of them
         best = self._recommend(mean, np.sqrt(variance), outputs)
         return replace(best, p_better=self._against_start(model, X[int(np.argmax(mean))]))
 

@@ -246,6 +246,11 @@ class GPyTorch:
         with torch.no_grad(), self._exact():
             return self._numpy(self.model(torch.as_tensor(P)).covariance_matrix)
 
+    def inverse(self, X: Array) -> Array:
+        with torch.no_grad(), self._exact():
+            K = self._numpy(self.model.covar_module(torch.as_tensor(X)).to_dense())
+        return np.array(np.linalg.inv(K + self.noise_variance * np.eye(len(X))), dtype=np.float64)
+
     @staticmethod
     def _numpy(tensor: Any) -> Array:
         return np.array(tensor.detach().numpy(), dtype=np.float64)

@@ -17,7 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import LARGEST, Best, Proposal, TrialStatus
-from crbo_ros.errors import InvalidInput
+from crbo_ros.errors import Exhausted, InvalidInput
+
+REFUSED = (TrialStatus.VETOED, TrialStatus.FAILED)
+MAX_REFUSED = 100  # proposals in a row that were vetoed or failed, then Exhausted
 
 
 @dataclass
@@ -50,7 +53,16 @@ class Method(ABC):
     # -- the flat verbs ---------------------------------------------------------------------------
 
     def ask(self) -> Proposal:
-        """The next policy to try. Asking again before telling gives a different one."""
+        """The next policy to try. Asking again before telling gives a different one.
+
+        Exhausted: nothing is left to try, or all of the last MAX_REFUSED proposals were vetoed or failed.
+        """
+        newest = self.trials[-MAX_REFUSED:]
+        if len(newest) == MAX_REFUSED and all(trial.end in REFUSED for trial in newest):
+            raise Exhausted(
+                f"{MAX_REFUSED} proposals in a row were vetoed or failed, the last one: {newest[-1].reason or 'unsaid'}"
+                f"; {self.name} finds nothing that may run: look at the contract, the plant and theta_0"
+            )
         proposal = self._propose(len(self.trials))
         self.trials.append(TrialRecord(proposal))
         self._open[proposal.id] = None
@@ -85,6 +97,10 @@ class Method(ABC):
         self._end(proposal.id, TrialStatus.COMPLETED, "")
         self._log.append(["attach", theta.tolist(), float(value)])
         return proposal
+
+    def inform(self, thetas: ArrayLike, values: ArrayLike) -> None:
+        """Returns (m,) of policies (m, d) on another plant, which are no data of this one. Part of no state."""
+        raise InvalidInput(f"method {self.name!r} cannot use returns of another plant")
 
     def veto(self, id: int, reason: str = "") -> None:
         """Proposal `id` was refused before it ran."""

@@ -66,7 +66,12 @@ class Problem:
     @property
     def key(self) -> str:
         """The identity as one line, which travels in every message."""
-        return " ".join(f"{name}={value}" for name, value in self.identity.items())
+        return key_of(self.identity)
+
+
+def key_of(identity: Mapping[str, str]) -> str:
+    """An identity as one line."""
+    return " ".join(f"{name}={value}" for name, value in identity.items())
 
 
 def differences(own: str, other: str) -> list[str]:
@@ -75,7 +80,10 @@ def differences(own: str, other: str) -> list[str]:
     return [f"{name}: {a.get(name, '-')}, not {b.get(name, '-')}" for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
-def custom_problem(lower: ArrayLike, upper: ArrayLike, theta_0: ArrayLike) -> Problem:
-    """The problem of somebody who brings a runner of their own: only the domain is known."""
+def custom_problem(lower: ArrayLike, upper: ArrayLike, theta_0: ArrayLike, hardware: bool = True) -> Problem:
+    """The problem of somebody who brings a runner of their own: only the domain is known.
+
+    What it moves nobody here can know, so it is taken for hardware unless somebody says that it is not.
+    """
     space = Space(lower, upper)
-    return Problem("custom", "own", space, space.check(theta_0, "theta_0"))
+    return Problem("custom", "own", space, space.check(theta_0, "theta_0"), hardware=hardware)

@@ -2,9 +2,13 @@
 
 Before each rollout a fair coin decides which of the two runs. Afterwards the return x is seen, and a gambler bets on
 what the coin had said: his capital is multiplied by 1 + g where it was "new" and by 1 - g where it was "old", with
-|g| < 1 made from x and from the past alone. If the new policy is no better, then whatever the distribution of the
-returns, however it drifts, and whenever one looks, he wins nothing on average, and by Ville's inequality his capital
-ever reaches 1 / level with at most that probability (Shafer 2021; Podkopaev and Ramdas 2023, for two samples).
+|g| < 1 made from x and from the past alone. If both policies have the same distribution of returns, then whatever it
+is, however it drifts, and whenever one looks, he wins nothing on average, and by Ville's inequality his capital ever
+reaches 1 / level with at most that probability (Shafer 2021; Podkopaev and Ramdas 2023, for two samples).
+
+"Better" is what usually comes, not the mean: a policy that is a little better nine times out of ten and falls the tenth
+time wins although its mean is the same (`crbo bench accept` shows how often). Falls are the contract's affair, and the
+safety signals'.
 
 g is tanh of half the log-likelihood ratio of x under two Student t predictions (one for each policy, one common
 scale) and never has the wrong sign, so that a shift of the returns alone can make him win. "Not better by more than
@@ -134,7 +138,9 @@ class SequentialTest:
 
     @property
     def verdict(self) -> str:
-        """better, not better (by more than the margin), worse, or nothing yet."""
+        """better, not better (by more than the margin), worse, or nothing yet: not before both have run."""
+        if not (self.values(True) and self.values(False)):
+            return UNDECIDED
         if self.better.won:
             return BETTER
         if self.worse.won:

@@ -14,6 +14,7 @@
 6. theta_0 comes twice. What differs between its two returns is noise; without that, noise is soon taken for a short
    lengthscale, and the steps become too small to find out.
 7. A run that has stopped improving in noise keeps the steps that it would have without noise (`core/stall.py`).
+8. A return that the others find incredible is not believed at once: its policy runs again (`core/doubt.py`).
 
 What each part is worth is measured by `./crbo bench ablation`; see docs/RESULTS.md.
 """
@@ -47,6 +48,7 @@ class Settings:
     lipschitz: float | None = None  # the user's Lipschitz constant, return per unit of the unit box
     scale: float | None = None  # typical spread of the returns, for the first worst cases
     hyperparameters: tuple[float, float, float] | None = None  # known l, sf2, sn2 (return's units); None: fitted
+    least_gain: float | None = None  # a stalled run ends when an episode is expected to gain less; None: it goes on
     surrogate: Any = "closed_form"  # or "gpytorch", or a gpytorch kernel of the user's own, with its priors
 
 
@@ -60,6 +62,7 @@ class Recipe:
     sideways: bool = True  # while n <= 0.5 d, turn each step a little into an unexplored direction
     repeat_start: bool = True  # theta_0 twice at first: what differs is noise and nothing else
     stall: bool = True  # a run that has stopped improving looks further, see core/stall.py
+    doubt: bool = True  # returns that the others find incredible are left out and run again, see core/doubt.py
     samples: int | None = None  # hit-and-run samples a proposal; None: 1024, and 256 where d > 20
 
 
@@ -73,6 +76,7 @@ RECIPES = {
         sideways=False,
         repeat_start=False,
         stall=False,
+        doubt=False,
         samples=1000,
     ),
 }
@@ -103,7 +107,7 @@ def make_settings(options: dict[str, Any]) -> Settings:
     check_gamma(settings.gamma)
     if settings.gamma_schedule != 0.0:
         check_number("gamma_schedule", settings.gamma_schedule, 0.0)
-    for name, low in (("beta", 0.0), ("lipschitz", 0.0), ("scale", 0.0), ("n_init", 0.0)):
+    for name, low in (("beta", 0.0), ("lipschitz", 0.0), ("scale", 0.0), ("n_init", 0.0), ("least_gain", 0.0)):
         if getattr(settings, name) is not None:
             check_number(name, getattr(settings, name), low)
     if settings.hyperparameters is not None:

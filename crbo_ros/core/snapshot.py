@@ -13,6 +13,7 @@ from crbo_ros.core.bound import Coverage
 from crbo_ros.core.contract import Terms
 from crbo_ros.core.gaussian_process import Standardizer
 from crbo_ros.core.method import TrialRecord
+from crbo_ros.core.outlook import Outlook
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.errors import InvalidInput
 
@@ -41,6 +42,7 @@ def head(o: CRBO) -> dict[str, Any]:
         "outputs": [o.outputs.centre, o.outputs.scale, o.outputs.grid],
         "incumbent": o.incumbent,
         "metrics": dict(o.metrics),
+        "promises": [list(pair) for pair in o.outlook.made],
     }
 
 
@@ -88,3 +90,4 @@ def load(o: CRBO, state: dict[str, Any]) -> None:
     o.outputs = Standardizer(*state["outputs"])
     o.incumbent = state.get("incumbent")
     o.metrics = dict(state["metrics"])
+    o.outlook = Outlook([(float(best), float(said)) for best, said in state.get("promises", [])])

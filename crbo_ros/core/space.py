@@ -75,6 +75,11 @@ class Space:
         self._low = np.where(self.log, np.log(np.where(self.log, self.lower, 1.0)), self.lower)
         high = np.where(self.log, np.log(np.where(self.log, self.upper, 1.0)), self.upper)
         self._width = high - self._low
+        # A switch takes the middle of its side of the unit box, a quarter from the other one: a cautious step must be
+        # able to cross, and what is known is where it would land, not how far the step went.
+        switch = self.integer & (self.upper - self.lower == 1.0) & ~self.log
+        self._low = np.where(switch, self.lower - 1.5, self._low)
+        self._width = np.where(switch, 4.0, self._width)
         if not np.all(np.isfinite(self._width)):
             raise InvalidInput("upper - lower overflows; use a smaller domain")
 

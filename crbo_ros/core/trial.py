@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 LARGEST = 1e100  # size of a return that is still believed
 NAN = float("nan")
+OLD, NEW = "old", "new"  # kinds of an acceptance's proposals, of which 2 k and 2 k + 1 are a pair
 
 
 class TrialStatus(str, Enum):
@@ -29,7 +30,7 @@ class Proposal:
 
     id: int  # 0, 1, 2, ... within an experiment
     theta: NDArray[np.float64]
-    kind: str  # "start" (theta_0), "initial" (sphere), "acquisition", "sample", "fallback"
+    kind: str  # "start" (theta_0), "initial" (sphere), "guided", "acquisition", "sample", "fallback", "repeat"
     mean: float = NAN  # predicted return (latent), in the return's units
     sigma: float = NAN  # its standard deviation
     worst_case: float = NAN  # lower bound on the return, with the upper confidence bound on L

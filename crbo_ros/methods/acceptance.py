@@ -2,7 +2,7 @@
 
 A method like the others, so that acceptance runs under the same gate, monitor and store, and carries on after a crash.
 The coin is a function of the seed and the proposal's number; a rollout that gave no return counts as the worst one
-seen, whichever policy it was, and one that the monitor refused does not count. `paired`: the runner starts proposals
+seen, whichever policy it was, and one that the monitor refused does not count. `paired`: a simulation starts proposals
 2 k and 2 k + 1 from the same state; the coin decides which of the two is the new policy's.
 """
 
@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from crbo_ros.core.method import Method
 from crbo_ros.core.sequential_test import BETTER, NOT_BETTER, UNDECIDED, WORSE, Earlier, SequentialTest
 from crbo_ros.core.space import Space
-from crbo_ros.core.trial import Best, Proposal, TrialStatus
+from crbo_ros.core.trial import NEW, OLD, Best, Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput
+from crbo_ros.numbers import number
 
-OLD, NEW = "old", "new"
 MAX_VETOES = 3  # of the new policy in a row; then it cannot be accepted
 COIN = 0xACCE
 
@@ -93,28 +93,28 @@ class Acceptance(Method):
         certain = f"certain at level {self.test.level:g} after {len(self.test.rollouts)} rollouts"
         return {
             BETTER: f"better: {certain}",
-            NOT_BETTER: f"not better by more than {self.test.margin:.4g}: {certain}",
+            NOT_BETTER: f"not better by more than {number(self.test.margin)}: {certain}",
             WORSE: f"worse: {certain}",
             UNDECIDED: "",
         }[self.test.verdict]
 
     def best(self) -> Best | None:
-        """The new policy once it is certain that it is better; the old one until then."""
-        if not self.test.rollouts:
-            return None
+        """The new policy once it is certain that it is better; the old one until then, if it has run."""
         accepted = self.test.verdict == BETTER
         values = self.test.values(accepted)
-        id = max((t.proposal.id for t in self.trials if t.proposal.kind == (NEW if accepted else OLD)), default=-1)
-        mean = math.fsum(values) / len(values) if values else math.nan
+        if not values:
+            return None
+        id = max(t.proposal.id for t in self.trials if t.proposal.kind == (NEW if accepted else OLD))
         spread = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        return Best(id, self.new if accepted else self.old, mean, spread, values[-1] if values else math.nan)
+        theta = self.new if accepted else self.old
+        return Best(id, theta, math.fsum(values) / len(values), spread, values[-1])
 
     def report(self) -> dict[str, Any]:
         """How the test stands; evidence is the gambler's capital, decided at 1 / level."""
         test, sides = self.test, []
         for name, new in ((OLD, False), (NEW, True)):
             values = test.values(new)
-            mean = f"{math.fsum(values) / len(values):.4g}" if values else "–"
+            mean = number(math.fsum(values) / len(values) if values else None)
             sides.append(f"{name} {mean} ({len(values)})")
         evidence = {name: math.exp(getattr(test, name).log_capital) for name in ("better", "not_better", "worse")}
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in evidence.items())
