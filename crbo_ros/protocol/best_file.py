@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.checks import read_json
+from crbo_ros.checks import read_json, whole
 from crbo_ros.errors import InvalidInput
 
 
@@ -19,9 +19,8 @@ def digest(fields: dict[str, Any]) -> str:
 
 def write(path: Path, fields: dict[str, Any]) -> None:
     """In its place when it is complete. OSError where it cannot be written."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps({**fields, "digest": digest(fields)}, indent=1))
-    part.replace(path)
+    with whole(path) as part:
+        part.write_text(json.dumps({**fields, "digest": digest(fields)}, indent=1))
 
 
 def read(path: Path) -> dict[str, Any]:

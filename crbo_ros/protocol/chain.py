@@ -59,7 +59,7 @@ def declared(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 def tables(connection: sqlite3.Connection) -> list[str]:
     """The tables whose rows are covered."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    return [name for (name,) in names if name != "chain" and not name.startswith("sqlite_")]
+    return [name for (name,) in names if name != "chain"]
 
 
 def checksum(table: str, row: Iterable[Any]) -> str:

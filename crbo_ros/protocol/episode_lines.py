@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from crbo_ros.numbers import minutes, number
 from crbo_ros.protocol.records import Episode
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ class EpisodeLines:
         method, best = experiment.method, experiment.best()
         n, budget = method.n - experiment.attached, max(0, experiment.budget - experiment.attached)
         proposal = method.trials[episode.proposal_id].proposal
-        ended = f"return {_number(episode.value)}" if episode.counts else episode.outcome
+        ended = f"return {number(episode.value)}" if episode.counts else episode.outcome
         vetoed = sum(trial.end.value == "vetoed" for trial in method.trials)
         parts = [
             f"episode {n}/{budget or '-'}  proposal {episode.proposal_id} ({proposal.kind})  {ended}",
-            f"best {_number(best.mean if best else math.nan)}",
-            f"worst case {_number(episode.predicted_worst_case)}",
+            f"best {number(best.mean if best else math.nan)}",
+            f"worst case {number(episode.predicted_worst_case)}",
             f"vetoes {vetoed}",
             f"ETA {self._left(n, budget)}",
         ]
@@ -41,7 +42,7 @@ class EpisodeLines:
         space = experiment.problem.space
         if not progress and space.named and space.dim <= FEW:
             named = zip(space.names, episode.theta, strict=True)
-            parts.append(", ".join(f"{name.rpartition(' ')[2]} {_number(value)}" for name, value in named))
+            parts.append(", ".join(f"{name.rpartition(' ')[2]} {number(value)}" for name, value in named))
         return "  ".join(parts)
 
     def _left(self, n: int, budget: int) -> str:
@@ -49,10 +50,5 @@ class EpisodeLines:
         if self._first is None and n:
             self._first = (now, n)
         if self._first is None or n <= self._first[1] or not budget:
-            return "--:--"
-        seconds = int((now - self._first[0]) / (n - self._first[1]) * max(0, budget - n))
-        return f"{seconds // 60}:{seconds % 60:02d}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "–"
+            return minutes(math.inf)
+        return minutes((now - self._first[0]) / (n - self._first[1]) * max(0, budget - n))

@@ -24,7 +24,7 @@ class Leases:
     def renew(self, id: int, runner: str) -> bool:
         """The same for a proposal that this runner holds; False where it does not."""
         with self._lock:
-            if self._held.get(id, ("", 0.0))[0] != runner or not runner:
+            if not runner or id not in self._held or self._held[id][0] != runner:
                 return False
             self._held[id] = (runner, self._clock() + self.seconds)
             return True

@@ -18,10 +18,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from crbo_ros.core.bound import Beliefs, Coverage, believe, signal_bound
+from crbo_ros.core.bound import Beliefs, Coverage
 from crbo_ros.core.contract import (
     ACCOUNT,
     BOUND,
@@ -30,19 +29,15 @@ from crbo_ros.core.contract import (
     START_ROLLOUTS,
     THETA_0_FALLS,
     Contract,
-    Executed,
     Judgement,
     Terms,
 )
-from crbo_ros.core.gaussian_process import COARSE, GaussianProcess
-from crbo_ros.core.hyperparameters import default_hyperparameters
-from crbo_ros.core.kernels import kernel
 from crbo_ros.core.problem import Problem, differences
-from crbo_ros.core.space import Vector
 from crbo_ros.core.trial import LARGEST, theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.database import Database
-from crbo_ros.protocol.monitor_store import KnownReturn, MonitorStore
+from crbo_ros.protocol.evidence import NO_START, REPORTED, Evidence
+from crbo_ros.protocol.monitor_store import MonitorStore
 from crbo_ros.protocol.records import (
     APPROVED,
     AT_OPERATOR,
@@ -60,10 +55,8 @@ from crbo_ros.protocol.records import (
 
 RECENT = 20  # verdicts of which half must be vetoes before the operator is told what to do about it
 EARLY = 2000  # returns that are remembered until it is known which experiment they are of
-NO_START = "waits for theta_0's return:"
 LOST_START = "(If theta_0 ran, and this monitor has lost its memory: let theta_0 run again, or start a new experiment.)"
 STRICTER: dict[str, Callable[[Any, Any], Any]] = {"j_min": max, "j_min_drop": min, "risk": min, "require_operator": max}
-REPORTED = "reported: "  # how a violation begins that a person told of
 
 
 class SafetyMonitor:
@@ -87,7 +80,7 @@ class SafetyMonitor:
     ) -> None:
         self.problem, self.space, self.uid = problem, problem.space, new_uid()
         theta_0 = self.space.check(problem.theta_0, "theta_0")
-        self.start_hash, self._start_x = theta_hash(theta_0), self.space.to_unit(theta_0)
+        self.start_hash = theta_hash(theta_0)
         self.j_min, self.j_min_drop, self.risk, self.require_operator = j_min, j_min_drop, risk, require_operator
         self.budget, self.start_rollouts, self.lipschitz = budget, start_rollouts, lipschitz
         self.valid_for, self._key = valid_for, key
@@ -95,18 +88,9 @@ class SafetyMonitor:
         self._recent: deque[bool] = deque(maxlen=RECENT)  # whether the contract vetoed the last proposals
         self._clock, self._lock = clock, threading.RLock()  # (the clock is for stamps, which people read)
         self._arming = threading.Lock()  # never held while computing or writing
-        self._contract = Contract(self.terms, self._start_x)
-        self._process = GaussianProcess(
-            kernel("matern52"), self.space.dim, default_hyperparameters(self.space.dim), tolerance=COARSE
-        )
-        self._beliefs: Beliefs | None = None  # None: data came since
-        self._believed = (-math.inf, math.nan)  # threshold and J0 for which they were made
-        self._episodes: list[KnownReturn] = []  # the contract's rollouts
-        self._signals: dict[str, tuple[float, float]] = {}  # name -> worst case for the last proposal, limit
+        self._evidence = Evidence(self.space.to_unit(theta_0), self.terms)
         self._early: deque[Episode] = deque(maxlen=EARLY)  # returns heard before it knew which experiment it guards
         self._waiting: dict[str, int] = {}  # theta_hash -> proposal id, at the operator
-        self._known: dict[str, float] = {}  # episode_uid -> value, of the returns it has
-        self._unverified: set[str] = set()  # those of them that the optimizer told, not a runner
         self.store = MonitorStore(path)
         try:
             self.stopped = self.store.flag("stopped")  # why everything is held, or "" when armed; survives a restart
@@ -117,7 +101,7 @@ class SafetyMonitor:
             self._keep_terms()
             self._pending = self.store.pending()  # runner -> proposal id of a novel rollout that is under way
             for known in self.store.returns():
-                self._book(known)
+                self._evidence.add(known)
         except StoreError:
             self.store.close()
             raise
@@ -205,9 +189,7 @@ class SafetyMonitor:
     @property
     def contract(self) -> Contract:
         """By the terms of now and everything that was executed."""
-        if self._contract.terms != (terms := self.terms):
-            self._contract.change(terms)
-        return self._contract
+        return self._judged_by().contract
 
     @property
     def threshold(self) -> float:
@@ -220,82 +202,42 @@ class SafetyMonitor:
         return self.contract.coverage
 
     def beliefs(self) -> Beliefs:
-        """Its own model's, fitted to the newest returns."""
-        contract = self.contract
-        key = (contract.threshold, contract.J0)
-        if self._beliefs is None or (self._believed != key and contract.active):
-            known = [episode for episode in self._episodes if math.isfinite(episode.value)]
-            X = np.array([episode.x for episode in known]).reshape(len(known), self.space.dim)
-            y = contract.clipped(np.array([episode.value for episode in known]))
-            self._beliefs, self._believed = believe(self._process, X, y), key
-        return self._beliefs
+        """Its own model's, by the terms of now, fitted to the newest returns."""
+        return self._judged_by().beliefs()
 
-    def _signal_bounds(self, x: Vector) -> dict[str, tuple[float, float]]:
-        """The worst case of each safety signal at x, for information: the account counts what came of them."""
-        found = {}
-        for name in {name: None for episode in self._episodes for name in episode.signals}:
-            known = [episode for episode in self._episodes if name in episode.signals]
-            X, values = np.array([e.x for e in known]), np.array([e.signals[name][0] for e in known])
-            limit = known[-1].signals[name][1]
-            found[name] = (signal_bound(x, X, values, limit), limit)
-        return found
+    def _judged_by(self) -> Evidence:
+        """The evidence by the terms of now."""
+        if self._evidence.contract.terms != (terms := self.terms):
+            self._evidence.contract.change(terms)
+        return self._evidence
 
     def charged(self, proposal_id: int = -1) -> int:
         """Novel rollouts under way besides this one."""
         return sum(id != proposal_id for id in self._pending.values())
 
-    def _id_of(self, row: int) -> int:
-        """The proposal of a row of the beliefs."""
-        return [episode.proposal_id for episode in self._episodes if math.isfinite(episode.value)][row]
-
     def summary(self) -> ContractState:
         """The contract at a glance."""
         with self._lock:
-            contract, account = self.contract, self.contract.account
-            pending, y = self.charged(), [e.value for e in self._episodes if math.isfinite(e.value)]
-            slacks = [e.value - e.worst_case for e in self._episodes if e.worst_case is not None and e.x is not None]
-            state, reason = "kept", ""
-            if contract.waits_for_start:
-                state, reason = "waits", f"{NO_START} the threshold is relative to it"
-            elif not contract.active:
-                state, reason = "none", "no threshold is configured"
-            elif impossible := contract.impossible:
-                state, reason = "refused", impossible
-            elif not account.permits(pending):
-                state, reason = "empty", contract.empty_reason(pending)
-            proven, mean = -1, math.nan
-            if y:
-                beliefs = self.beliefs()
-                theta_p = contract.proven(beliefs)
-                rows = [i for i, x in enumerate(beliefs.X) if np.array_equal(x, theta_p)]
-                if rows:
-                    proven, mean = self._id_of(rows[-1]), float(beliefs.mean[rows[-1]])
-            finite = [slack for slack in slacks if math.isfinite(slack)]
-            return ContractState(
-                self.experiment_uid, self.uid, state, reason, self.risk, self.budget, contract.threshold, contract.J0,
-                contract.J0_spread, len(contract.start_values), account.n, account.violations, account.novel,
-                account.novel_violations, account.limit, pending,
-                account.balance - pending if contract.active else math.nan, account.loan, account.rate, proven, mean,
-                contract.lipschitz, contract.lipschitz_shown, contract.coverage.coverage,
-                float(np.median(finite) / max(float(np.std(y)), 1e-300)) if finite else math.nan,
-                signal_names=tuple(self._signals), signal_bounds=tuple(bound for bound, _ in self._signals.values()),
-                signal_limits=tuple(limit for _, limit in self._signals.values()),
-                reported=tuple(e.proposal_id for e in self._episodes if e.violation.startswith(REPORTED)),
-                stamp=self._clock(),
-            )  # fmt: skip
+            return self._judged_by().state(self.experiment_uid, self.uid, self.charged(), self._clock())
+
+    def hint(self) -> str:
+        """What the operator of a run that creeps should know: empty unless at least half of the last 20 were vetoed."""
+        if 2 * sum(self._recent) < RECENT:  # without waiting for what is being computed
+            return ""
+        with self._lock:
+            return self._judged_by().hint(self._recent, self.charged())
 
     def report_violation(self, proposal_id: int, comment: str) -> tuple[bool, str]:
         """A person has seen what no return shows: that rollout counts as a violation from now on."""
         if not comment.strip():
             return False, "comment: say what was seen"
         with self._lock:
-            rows = [row for row, episode in enumerate(self._episodes) if episode.proposal_id == proposal_id]
+            rows = [row for row, episode in enumerate(self._evidence.episodes) if episode.proposal_id == proposal_id]
             if not rows:
                 return False, f"proposal_id: no rollout of proposal {proposal_id} is known"
             row, violation = rows[-1], REPORTED + comment.strip()
-            self.store.report(self._episodes[row].episode_uid, violation)
-            self._episodes[row] = self._episodes[row]._replace(violation=violation)
-            self._contract.report(row, violation)
+            self.store.report(self._evidence.episodes[row].episode_uid, violation)
+            self._evidence.report(row, violation)
             account = self.contract.account
             return True, f"proposal {proposal_id} counts as a violation: {account.violations} of {account.n}"
 
@@ -328,14 +270,16 @@ class SafetyMonitor:
                 theta = self.space.check(theta)
                 self._settle(runner, proposal_id)
                 judgement = self.contract.judge(self.space.to_unit(theta), self.beliefs(), self.charged(proposal_id))
-                self._signals = self._signal_bounds(self.space.to_unit(theta))
+                self._evidence.look_at_signals(self.space.to_unit(theta))
                 if theta_hash(theta) != hash:
                     raise InvalidInput("theta_hash: not the hash of theta")
                 status, rule, reason = self._decide(experiment_uid, proposal_id, hash, judgement, returns)
             except InvalidInput as error:
                 status, reason = REFUSED, str(error)
-            if self._unverified:
-                reason += f" [{len(self._unverified)} of {self.n} returns unverified: from the optimizer's store]"
+            if self._evidence.unverified:
+                reason += (
+                    f" [{len(self._evidence.unverified)} of {self.n} returns unverified: from the optimizer's store]"
+                )
             verdict = Verdict(
                 status, experiment_uid, proposal_id, hash, runner, reason, self.uid, stamp=self._clock(),
                 valid_for=self.valid_for if status == APPROVED else 0.0, threshold=threshold, nonce=nonce, rule=rule,
@@ -345,7 +289,7 @@ class SafetyMonitor:
             if judgement is not None and judgement.nearest >= 0:
                 verdict = replace(
                     verdict, worst_case=judgement.worst_case, gate=judgement.gate, distance=judgement.distance,
-                    nearest_id=self._id_of(judgement.nearest), lipschitz=judgement.lipschitz,
+                    nearest_id=self._evidence.id_of(judgement.nearest), lipschitz=judgement.lipschitz,
                     lipschitz_shown=judgement.lipschitz_shown,
                     lipschitz_source="user" if judgement.lipschitz == self.lipschitz else "calibrated",
                 )  # fmt: skip
@@ -366,7 +310,7 @@ class SafetyMonitor:
             return WAITING, HELD, f"held: {self.stopped}; call rearm to go on"
         if not experiment_uid:
             raise InvalidInput("experiment_uid: must not be empty")
-        if self.experiment_uid and experiment_uid != self.experiment_uid:
+        if experiment_uid != self.experiment_uid:
             raise InvalidInput(f"experiment_uid: this monitor guards {self.experiment_uid}, not {experiment_uid}")
         contract = self.contract
         if hash == self.start_hash:
@@ -400,11 +344,9 @@ class SafetyMonitor:
     def _adopt(self, experiment_uid: str) -> None:
         self.store.set_flag("experiment_uid", experiment_uid)
         self.experiment_uid = experiment_uid
-        early = list(self._early)
-        self._early.clear()
-        for episode in early:
+        while self._early:
             with contextlib.suppress(InvalidInput):
-                self.add_return(episode)
+                self.add_return(self._early.popleft())
 
     def _record(self, verdict: Verdict, novel: bool) -> None:
         if verdict.status == APPROVED:
@@ -417,26 +359,6 @@ class SafetyMonitor:
         if verdict.status != WAITING:
             self._recent.append(verdict.status == REFUSED and verdict.rule in (ACCOUNT, BOUND))
             self._waiting.pop(verdict.theta_hash, None)
-
-    def hint(self) -> str:
-        """What the operator of a run that creeps should know: empty unless at least half of the last 20 were vetoed."""
-        vetoed = sum(self._recent)
-        if 2 * vetoed < RECENT or not self.n or not self.contract.active:
-            return ""
-        with self._lock:
-            contract, beliefs = self.contract, self.beliefs()
-            lowest = min((e for e in self._episodes if math.isfinite(e.value)), key=lambda episode: episode.value)
-            room = (float(np.max(beliefs.mean)) - contract.threshold) / max(contract.lipschitz, 1e-300)
-            limit = f"with L = {contract.lipschitz:.3g} nothing further than {room:.2g} from the best policy can pass"
-            if not contract.account.permits(self.charged()):
-                limit = contract.empty_reason(self.charged())
-            elif room <= 0.0:
-                limit = "nothing can pass, for the best policy's expected return is below the threshold"
-            return (
-                f"{vetoed} of the last {len(self._recent)} proposals were vetoed (the lowest return, "
-                f"{lowest.value:.4g}, was proposal {lowest.proposal_id}'s): {limit}. If you know better, lower j_min "
-                "or allow more risk; finish ends the run with the best policy so far"
-            )
 
     def review(self, proposal_id: int, hash: str, approve: bool, comment: str = "") -> tuple[bool, str]:
         """The operator's decision on a waiting proposal."""
@@ -479,11 +401,11 @@ class SafetyMonitor:
                 return False
             if episode.experiment_uid != self.experiment_uid or self.knows(episode.episode_uid):
                 return False
-            if episode.episode_uid in self._known:
+            if episode.episode_uid in self._evidence.values:
                 if verified:
                     self._verify(episode)
                 return False
-            self._book(self.store.add_return(episode, x, not verified))
+            self._evidence.add(self.store.add_return(episode, x, not verified))
             self._pending = {runner: id for runner, id in self._pending.items() if id != episode.proposal_id}
             return True
 
@@ -494,14 +416,14 @@ class SafetyMonitor:
             del self._pending[episode.runner]
 
     def _verify(self, episode: Episode) -> None:
-        if episode.counts and episode.value != (told := self._known[episode.episode_uid]):
+        if episode.counts and episode.value != (told := self._evidence.values[episode.episode_uid]):
             raise InvalidInput(f"value: {episode.value}, but the optimizer's store says {told}")
         self.store.verify(episode.episode_uid)
-        self._unverified.discard(episode.episode_uid)
+        self._evidence.unverified.discard(episode.episode_uid)
 
     def knows(self, episode_uid: str) -> bool:
         """Whether it has this episode's return already, from a runner."""
-        return episode_uid in self._known and episode_uid not in self._unverified
+        return episode_uid in self._evidence.values and episode_uid not in self._evidence.unverified
 
     def lacks(self, returns: int) -> int:
         """How many returns it lacks that the optimizer knows."""
@@ -512,19 +434,10 @@ class SafetyMonitor:
         with self._lock:
             self.beliefs()
 
-    def _book(self, known: KnownReturn) -> None:
-        self._known[known.episode_uid] = known.value
-        if known.unverified:
-            self._unverified.add(known.episode_uid)
-        self._episodes.append(known)
-        worst_case = math.nan if known.worst_case is None else known.worst_case
-        self._contract.add(Executed(known.x, known.value, known.violation, worst_case))
-        self._beliefs = None
-
     @property
     def n(self) -> int:
         """How many returns it knows."""
-        return sum(math.isfinite(episode.value) for episode in self._episodes)
+        return len(self._evidence.returns)
 
     def close(self) -> None:
         with self._lock:

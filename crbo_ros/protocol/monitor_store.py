@@ -143,9 +143,13 @@ class MonitorStore:
         return [Change(stamp, who, name, json.loads(value)) for stamp, who, name, value in rows]
 
     def log_command(self, command: str, arguments: str, who: str, now: float) -> None:
-        """A command that loosens something, before it is done."""
+        """What somebody told it; a command that loosens something before it is done."""
         with self.database.transaction():
             self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
+
+    def commands(self) -> list[tuple[float, str, str, str]]:
+        """(stamp, who, command, arguments) of what people told it, oldest first."""
+        return list(self.database.query("SELECT stamp, who, command, arguments FROM commands ORDER BY rowid"))
 
     def flag(self, name: str) -> str:
         rows = self.database.query("SELECT value FROM flags WHERE name = ?", name)

@@ -1,8 +1,6 @@
-"""An experiment: a method, its store, and the optimizer's side of docs/PROTOCOL.md. The ROS node only translates.
+"""The optimizer's side of docs/PROTOCOL.md: who is given which proposal, and how each ends.
 
-Order of writing: a proposal is made by the method and then written; an end state is written and then told to the
-method. Should the disk fail in between, a proposal that could not be written is kept and handed out at the next try,
-and an end state that could not be written has not been told: memory and disk agree about what was acknowledged.
+The ROS node only translates. The method, its store, and the order of writing are protocol/learner.py's.
 """
 
 from __future__ import annotations
@@ -21,9 +19,11 @@ from numpy.typing import ArrayLike
 
 from crbo_ros import __version__
 from crbo_ros.clock import boottime
+from crbo_ros.core.method import Method
 from crbo_ros.core.problem import Problem, differences
 from crbo_ros.core.trial import LARGEST, Best, Proposal, TrialStatus
 from crbo_ros.errors import Exhausted, InvalidInput, StoreError
+from crbo_ros.protocol.learner import Learner, NoProposal
 from crbo_ros.protocol.leases import Leases
 from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT, Answer
 from crbo_ros.protocol.records import (
@@ -41,11 +41,12 @@ from crbo_ros.protocol.records import (
     Verdict,
     new_uid,
 )
-from crbo_ros.protocol.replay import Make, apply, replay
+from crbo_ros.protocol.replay import SECOND, Make
 from crbo_ros.protocol.store import ExperimentStore, ProposalRow, dump_state
 
 RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR = "running", "paused", "finished", "exhausted", "error"
-LEASE = 600.0  # s
+ADVICE = "the data are kept; resume tries it again, finish ends the run with the best policy so far"
+LEASE = 600.0  # s without a word from its runner until a proposal is withdrawn; or twice the longest episode
 MOST_PENDING = 64  # proposals with runners at the same time; a stranger who asks and asks gets no more
 MOST_VERDICTS = 50  # kept of one proposal
 ENDS = {  # outcome of an episode -> what the method is told, and how the proposal ends
@@ -75,11 +76,9 @@ class OptimizerServer:
         assert identity is not None
         self.store, self.problem, self.identity, self.budget = store, problem, identity, budget
         self.uid, self.name, self.task = identity.uid, identity.name, problem.task
-        self._make, self.method = make, replay(make, store)
+        self.learner = Learner(store, make)
         self.state, self.message = RUNNING, ""
-        self.propose_seconds = math.nan
         self._lock = threading.RLock()
-        self._unsaved: Proposal | None = None  # made early, or refused by the disk: for the next runner that asks
         self._seen: dict[str, tuple[int, str, float]] = {}  # episode_uid -> what find_episode says of it
         self._leases = Leases(lease, clock)
         for row in store.proposals("WHERE end = 'pending'"):  # time stood still while nobody was there
@@ -88,6 +87,15 @@ class OptimizerServer:
         if store.flag("finished"):
             self.state, self.message = FINISHED, store.flag("finished")
         self._check_budget()
+
+    @property
+    def method(self) -> Method:
+        return self.learner.method
+
+    @property
+    def pending(self) -> list[int]:
+        """Ids of the proposals that are with a runner."""
+        return self.learner.pending
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -102,8 +110,7 @@ class OptimizerServer:
         make: Make,
         seed: int,
         settings: dict[str, Any],
-        resume: bool = True,
-        lease: float = LEASE,
+        lease: float | None = None,
         **options: Any,
     ) -> OptimizerServer:
         """Create the experiment, or carry on with it. `make(settings)` builds the method.
@@ -111,13 +118,7 @@ class OptimizerServer:
         Carrying on changes gamma and the contract where they are given and different; anything else that differs is
         another experiment, and refused.
         """
-        if lease < 2.0 * problem.episode_seconds:
-            raise InvalidInput(
-                f"lease: {lease:g} s is less than twice the longest episode ({problem.episode_seconds:g} s with reset "
-                "and time-outs); proposals would be withdrawn while they run"
-            )
-        if not resume and path.exists():
-            raise StoreError(f"{path}: exists already; choose another experiment, or resume it")
+        lease = max(LEASE, 2.0 * problem.episode_seconds) if lease is None else lease
         wanted = Experiment(new_uid(), name, problem.key, method, json.loads(json.dumps(settings)), seed)
         store = ExperimentStore(path, owner=True)
         try:
@@ -130,6 +131,7 @@ class OptimizerServer:
                     f"{path}: holds another experiment ({'; '.join(others)}); choose another experiment name"
                 )
             server = cls(store, problem, make, lease=lease, **options)
+            server.name = name  # its folder may have been renamed; what it is, its uid says
             server._reconfigure(settings)
             return server
         except BaseException:
@@ -165,10 +167,30 @@ class OptimizerServer:
                     rows.append((proposal, episode))
                 self.store.attach(rows, now=time.time(), state=dump_state(self.method.state()))
             except BaseException:
-                self._rebuild()
+                self.learner.rebuild()
                 raise
             self.budget += len(rows) if self.budget else 0
             return len(rows)
+
+    def inform(self, episodes: Sequence[tuple[ArrayLike, float]]) -> int:
+        """Begin with returns of another plant, (theta, return) each; how many. Only before the first proposal.
+
+        They inform the method's mean alone (core/second_source.py): neither data nor monitor nor contract hear of them.
+        """
+        with self._lock:
+            if self.method.trials or self.informed:
+                return 0
+            thetas = [np.asarray(theta, dtype=np.float64).tolist() for theta, _ in episodes]
+            values = [float(value) for _, value in episodes]
+            self.method.inform(thetas, values)  # refused before anything is written
+            self.store.set_flag(SECOND, json.dumps([thetas, values]))
+            self.learner.rebuild()
+            return len(values)
+
+    @property
+    def informed(self) -> bool:
+        """Whether there is a second source."""
+        return bool(self.store.flag(SECOND))
 
     @property
     def attached(self) -> int:
@@ -200,7 +222,7 @@ class OptimizerServer:
                 best = self.best()
                 return Answer(DONE, self.message, offer=None if best is None else self._offer(best_as_proposal(best)))
             if self.state in (PAUSED, ERROR):
-                return Answer(WAIT, self.message or self.state, 0.5)
+                return Answer(WAIT, self.message, 0.5)
             if len(self.pending) >= MOST_PENDING:
                 return Answer(WAIT, f"{MOST_PENDING} proposals are pending; ends of those come first", 1.0)
             if self.budget and self.method.n + len(self.pending) >= self.budget:
@@ -208,57 +230,38 @@ class OptimizerServer:
             return self._new_proposal(runner, request_id)
 
     def _new_proposal(self, runner: str, request_id: str) -> Answer:
-        if self._unsaved is None:
-            try:
-                self._unsaved = self._ask()
-            except Exhausted as error:
-                self.state, self.message = EXHAUSTED, str(error)
-                return self._answer(runner, request_id, "")
-        proposal = self._unsaved
         try:
-            self.store.add_proposal(
-                proposal, runner=runner, request_id=request_id, now=time.time(),
-                report=_plain(self.method.report()), state=dump_state(self.method.head()),
-            )  # fmt: skip
+            proposal = self.learner.make()
+        except Exhausted as error:
+            self.state, self.message = EXHAUSTED, str(error)
+            return self._answer(runner, request_id, "")
+        except NoProposal as error:  # with the same data it would fail again
+            self.state, self.message = ERROR, f"{error}; {ADVICE}"
+            return Answer(WAIT, self.message, 0.5, alarm=True)
+        try:
+            self.learner.write(proposal, runner, request_id)
         except StoreError as error:
             self.message = str(error)
             return Answer(WAIT, f"the proposal could not be stored: {error}", 1.0, alarm=True)
-        self._unsaved = None
         self._leases.begin(proposal.id, runner)
         return Answer(OK, offer=self._offer(proposal))
-
-    def _ask(self) -> Proposal:
-        start = time.thread_time()
-        proposal = self.method.ask()
-        self.propose_seconds = time.thread_time() - start
-        return proposal
 
     def prepare(self) -> bool:
         """Make the next proposal before anybody asks for it; whether there is one in hand now.
 
         It is the same, bit for bit, as if it were made at the question: it is begun only when nothing is pending, so
         that no result can come in between but a late one, and that and the operator's commands that would change it
-        discard it (see _forget). It lives in memory alone; after a kill the store knows nothing of it and it is made
-        again.
+        discard it (see Learner.forget). It lives in memory alone; after a kill the store knows nothing of it and it is
+        made again.
         """
         with self._lock:
-            if self.state != RUNNING or (self.method.pending and self._unsaved is None):
+            if self.state != RUNNING or self.pending:
                 return False
-            if self._unsaved is None:
-                try:
-                    self._unsaved = self._ask()
-                except Exhausted:
-                    self._rebuild()  # it is for propose to say so, to somebody who asked
-                    return False
+            try:
+                self.learner.make()
+            except (Exhausted, NoProposal):  # it is for propose to say so, to somebody who asked
+                return False
             return True
-
-    def _forget(self) -> None:
-        """Discard a proposal that nobody has seen: the method goes back to what the store knows."""
-        if self._unsaved is not None:
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        self._unsaved, self.method = None, replay(self._make, self.store)
 
     def _offer(self, proposal: Proposal) -> Offer:
         """A proposal as it travels."""
@@ -266,12 +269,6 @@ class OptimizerServer:
             proposal, experiment=self.name, experiment_uid=self.uid, problem=self.problem.key, returns=self.method.n,
             lease=self._leases.seconds, stamp=time.time(),
         )  # fmt: skip
-
-    @property
-    def pending(self) -> list[int]:
-        """Ids of the proposals that are with a runner."""
-        unseen = None if self._unsaved is None else self._unsaved.id
-        return [id for id in self.method.pending if id != unseen]
 
     def renew(self, proposal_id: int, runner: str) -> bool:
         """A sign of life from a runner that holds a proposal: its lease begins anew. Waits for nothing."""
@@ -293,6 +290,8 @@ class OptimizerServer:
             except StoreError as error:
                 self.message = str(error)
                 return RETRY, str(error)
+            if self.state == ERROR:  # from other data the method may find something
+                self.state = RUNNING
             self._check_budget()
             return ACCEPTED, trouble
 
@@ -301,7 +300,7 @@ class OptimizerServer:
         id, trouble = row.proposal.id, ""
         verb, end = ENDS[episode.outcome]
         if row.end is TrialStatus.EXPIRED:
-            self._forget()  # what was made ahead of time was made without it
+            self.learner.forget()  # what was made ahead of time was made without it
         if row.end is TrialStatus.EXPIRED and not episode.counts:
             self.store.add_episode(episode)
         else:
@@ -309,26 +308,12 @@ class OptimizerServer:
             if episode.breach and verb in ("tell", "fail"):
                 arguments.append(episode.breach)
             self.store.end_proposal(id, end, episode.reason, (verb, arguments), time.time(), episode)
-            trouble = self._tell(verb, arguments, end)
+            trouble = self.learner.tell(verb, arguments, end)
         self._leases.end(id)
         self._seen[episode.episode_uid] = (id, episode.outcome, episode.value)
         if trouble or end is not TrialStatus.COMPLETED:
             self.message = trouble or f"proposal {id} {episode.outcome}: {episode.reason}"
         return trouble
-
-    def _tell(self, verb: str, arguments: list[Any], end: TrialStatus) -> str:
-        """Tell the method what is on disk already. Where it fails, it goes on without; what to say then, or ""."""
-        try:
-            apply(self.method, verb, arguments)
-            return ""
-        except Exception as error:
-            self._rebuild()
-            if self.method.trials[arguments[0]].end is end:
-                return ""
-            return (
-                f"proposal {arguments[0]}: its end is on record, but the method could not use it "
-                f"({type(error).__name__}: {error})"
-            )
 
     def knows(self, episode_uid: str) -> bool:
         """Whether this episode has been recorded since the start. (One from before is known to the store alone.)"""
@@ -378,7 +363,7 @@ class OptimizerServer:
                 reason = f"nothing heard within {self._leases.seconds:g} s"
                 self.store.end_proposal(id, TrialStatus.EXPIRED, reason, ("expire", [id, reason]), time.time())
                 self._leases.end(id)
-                self._tell("expire", [id, reason], TrialStatus.EXPIRED)
+                self.learner.tell("expire", [id, reason], TrialStatus.EXPIRED)
             return due
 
     # -- the operator's commands ------------------------------------------------------------------
@@ -388,14 +373,14 @@ class OptimizerServer:
         with self._lock:
             if not hasattr(self.method, "configure"):
                 raise InvalidInput(f"{', '.join(changes)}: method {self.method.name!r} has no such setting")
-            self._forget()
+            self.learner.forget()
             self.method.configure(**changes)
             try:
                 self.store.add_event("configure", [changes])
             except StoreError:
-                self._rebuild()  # what was not written down is not effective
+                self.learner.rebuild()  # what was not written down is not effective
                 raise
-            if self.state == EXHAUSTED:  # by other terms there may be something left
+            if self.state in (EXHAUSTED, ERROR):  # by other terms there may be something left
                 self.state, self.message = RUNNING, ""
 
     def mark(self, id: int, violation: str) -> bool:
@@ -403,9 +388,9 @@ class OptimizerServer:
         with self._lock:
             if not 0 <= id < len(self.method.trials) or self.method.trials[id].violation:
                 return False
-            self._forget()
+            self.learner.forget()
             self.store.add_event("mark", [id, violation])
-            self._tell("mark", [id, violation], self.method.trials[id].end)
+            self.learner.tell("mark", [id, violation], self.method.trials[id].end)
             return True
 
     def pause(self) -> tuple[bool, str]:
@@ -417,7 +402,7 @@ class OptimizerServer:
 
     def resume(self) -> tuple[bool, str]:
         with self._lock:
-            if self.state != PAUSED:
+            if self.state not in (PAUSED, ERROR):
                 return False, f"cannot resume: {self.state}"
             self.state, self.message = RUNNING, ""
             return True, "running"
@@ -426,7 +411,7 @@ class OptimizerServer:
         """End the run: from now on every runner gets DONE with the best policy."""
         with self._lock:
             self.store.set_flag("finished", reason)
-            self._forget()
+            self.learner.forget()
             self.state, self.message = FINISHED, reason
             return True, reason
 
@@ -466,7 +451,7 @@ class OptimizerServer:
                 "steered": kinds.count("steered"),
                 "repeated": kinds.count("proven"),
                 "best": best,
-                "propose_seconds": self.propose_seconds,
+                "propose_seconds": self.learner.propose_seconds,
             }
 
     def close(self) -> None:
@@ -481,8 +466,3 @@ class OptimizerServer:
 def best_as_proposal(best: Best) -> Proposal:
     """The recommended policy in the form of a proposal, kind "best"."""
     return Proposal(best.id, best.theta, "best", best.mean, best.sigma)
-
-
-def _plain(report: dict[str, Any]) -> dict[str, Any]:
-    """JSON without NaN: metrics that are not known are left out."""
-    return {k: v for k, v in report.items() if not (isinstance(v, float) and not math.isfinite(v))}

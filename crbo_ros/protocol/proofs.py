@@ -6,6 +6,7 @@ may; docs/SECURITY.md says what that means.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -60,6 +61,14 @@ def keep_key(folder: Path, key: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "w") as stream:
         stream.write(key)
+
+
+def forget_key(folder: Path, key: str) -> None:
+    """The graph has ended: its key opens nothing any more. (That of a graph that began since stays.)"""
+    path = folder / KEY_FILE
+    with contextlib.suppress(OSError):
+        if path.read_text() == key:
+            path.unlink()
 
 
 def find_key(experiment: str = "", experiments_dir: str | Path = "") -> str:

@@ -6,10 +6,11 @@ import hmac
 import json
 import math
 import uuid
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,28 @@ WAITING, APPROVED, REFUSED = "waiting", "approved", "vetoed"
 VERDICTS = {WAITING: 0, APPROVED: 1, REFUSED: 2}
 OPERATOR, HELD, DATA, INPUT = "operator", "held", "data", "input"  # rules besides the contract's
 AT_OPERATOR = "waits for the operator"  # how the reason of a verdict begins that only a person can end
+
+
+CODES = {"outcome": OUTCOMES, "status": VERDICTS}
+WORDS = {name: {code: word for word, code in codes.items()} for name, codes in CODES.items()}
+Value = TypeVar("Value")
+
+
+def from_fields(message: Any, kind: type[Value]) -> Value:
+    """The value in a message, live or from a bag, whatever it holds: whoever takes it in checks it."""
+    values: dict[str, Any] = {}
+    for one in dataclass_fields(kind):  # type: ignore[arg-type]
+        value = getattr(message, one.name)
+        if one.name in WORDS:
+            value = WORDS[one.name].get(value, f"code {value}")
+        elif hasattr(value, "nanosec"):
+            value = float(value.sec + 1e-9 * value.nanosec)
+        elif one.name == "theta":
+            value = np.array(value, dtype=np.float64)
+        elif isinstance(value, (list, array)):
+            value = tuple(value)
+        values[one.name] = value
+    return kind(**values)
 
 
 def new_uid() -> str:
@@ -182,6 +205,14 @@ class ContractState:
     signal_bounds: Sequence[float] = ()
     signal_limits: Sequence[float] = ()
     stamp: float = 0.0
+
+    @property
+    def threshold_in_words(self) -> str:
+        """For the person who consents."""
+        if self.state == "none":
+            return "NONE, everything is permitted"
+        rule = self.reason if self.state == "waits" else f"{self.threshold:g}"
+        return f"{rule}; risk {self.risk:g}"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What is whole in an experiment's folder, and how to bring back what is not from what the other stores know.
+"""How to bring back what is not whole in an experiment's folder from what the other stores know.
 
-A damaged file is kept beside the new one. A row is taken over only if its checksum is the one that the chain says; what
-is missing then comes from the other stores: results from the runners' spools, the proposals and the method's state by
-asking the method again (same seed, same proposals, and only where theta is the same bit for bit), the monitor's returns
-from the spools or, marked as unverified, from the optimizer's store.
+A damaged file is kept beside the new one. What it still says as it was written is taken over (protocol/salvage.py);
+what is missing then comes from the other stores: results from the runners' spools or from bags, the proposals and the
+method's state by asking the method again (same seed, same proposals, and only where theta is the same bit for bit), the
+monitor's returns from the spools or, marked as unverified, from the optimizer's store.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,181 +19,17 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.core.method import Method
-from crbo_ros.core.space import Space
 from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import StoreError
-from crbo_ros.protocol import chain, monitor_store, spool, store
-from crbo_ros.protocol.chain import Head
-from crbo_ros.protocol.database import DAMAGED, claim, connect, from_blob, make, null, to_blob
+from crbo_ros.protocol import store
+from crbo_ros.protocol.database import claim, from_blob, null, to_blob
 from crbo_ros.protocol.optimizer import ENDS
 from crbo_ros.protocol.records import APPROVED, Episode, new_uid
 from crbo_ros.protocol.replay import apply
+from crbo_ros.protocol.salvage import EXPERIMENT, MONITOR, Finding, Row, Rows, rewrite, salvage, verify
+from crbo_ros.protocol.store import scales, stored_space
 
-EXPERIMENT, MONITOR = "experiment.sqlite", "monitor.sqlite"
-Row = dict[str, Any]
-Rows = dict[str, list[Row]]  # by table, in the order in which they were written
 MakeMethod = Callable[[Row], Method]  # from the experiment's own row
-
-
-def schema_of(path: Path) -> tuple[str, int]:
-    """The schema that belongs to a file of this name, and its number."""
-    module: Any = {EXPERIMENT: store, MONITOR: monitor_store}.get(path.name, spool)
-    return module.SCHEMA, module.SCHEMA_VERSION
-
-
-@dataclass
-class Finding:
-    """What a look at one store gave."""
-
-    path: Path
-    wrong: list[str] = field(default_factory=list)
-    head: Head | None = None
-    seen: list[Head] = field(default_factory=list)
-    former: bool = False  # of a former version: whole as far as anybody can tell, but not readable as it is
-
-    def __str__(self) -> str:
-        if self.former:
-            return f"{self.path.name}: of a former version ({self.wrong[0]}); ./crbo repair takes it over"
-        if self.wrong:
-            return "\n".join([f"{self.path.name}: DAMAGED", *(f"  {line}" for line in self.wrong)])
-        assert self.head is not None
-        return f"{self.path.name}: whole, {self.head.count} transactions, head {self.head.digest[:12]}"
-
-
-def verify(folder: Path) -> list[Finding]:
-    """A look at every store of a folder, and at what they know of each other."""
-    found = [look(path) for path in sorted(folder.glob("*.sqlite"))]
-    for finding in found:
-        for other in found:
-            for head in other.seen if finding.head and not finding.wrong else ():
-                with contextlib.closing(connect(finding.path, owner=False)) as connection:
-                    assert finding.head is not None
-                    if why := chain.lost(connection, finding.head, head, other.path.name):
-                        finding.wrong.append(why)
-    return found
-
-
-def look(path: Path) -> Finding:
-    finding = Finding(path)
-    schema, version = schema_of(path)
-    try:
-        with contextlib.closing(connect(path, owner=False)) as connection:
-            connection.execute("BEGIN")
-            number = connection.execute("PRAGMA user_version").fetchone()[0]
-            finding.former = 0 < number < version and "chain" not in chain.tables(connection) + [
-                name for (name,) in connection.execute("SELECT name FROM sqlite_master")
-            ]
-            if finding.former or number != version:
-                finding.wrong.append(f"schema {number}, not {version}")
-            else:
-                finding.wrong = chain.damages(connection, schema)
-            if not finding.wrong:
-                finding.head, finding.seen = chain.head(connection), chain.seen(connection)
-    except (*DAMAGED, OSError) as error:
-        finding.wrong.append(str(error))
-    return finding
-
-
-# -- what a damaged file still says ---------------------------------------------------------------------
-
-
-def salvage(path: Path, former: bool = False) -> tuple[Rows, list[str]]:
-    """The rows that are as they were written, and which are not. All rows of a file of a former version."""
-    rows: Rows = {}
-    declared = columns(schema_of(path)[0])
-    try:
-        with contextlib.closing(connect(path, owner=False)) as connection:
-            known = None if former else _written(connection)
-            places = [(table, rowid) for table in chain.tables(connection) for rowid in _rowids(connection, table)]
-            for table, rowid in sorted(places if known is None else known):
-                row = _read(connection, table, rowid)
-                if row is not None and (known is None or chain.checksum(table, row.values()) == known[table, rowid]):
-                    row.pop("rowid ")
-                    names = row if known is None else declared[table]  # (a flipped bit may have renamed a column)
-                    rows.setdefault(table, []).append(dict(zip(names, row.values(), strict=True)))
-                    if known is not None:
-                        known[table, rowid] = ""
-            places = [] if known is None else [place for place in places if place not in known]
-    except (*DAMAGED, OSError) as error:
-        return rows, [f"{table} row *" for table in declared] if not rows else [f"file row * ({error})"]
-    gone = [place for place, digest in (known or {}).items() if digest]
-    return rows, [f"{table} row {rowid}" for table, rowid in places + gone]
-
-
-def columns(schema: str) -> dict[str, list[str]]:
-    """The columns of each table, as they must be."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
-        for statement in chain.statements(schema + chain.SCHEMA):
-            memory.execute(statement)
-        found = chain.tables(memory)
-        return {table: [row[1] for row in memory.execute(f"PRAGMA table_info({table})")] for table in found}
-
-
-def _written(connection: sqlite3.Connection) -> chain.Rows:
-    """What the rows must be, from every entry of the chain that follows from the one before it."""
-    rows: chain.Rows = {}
-    before = ""
-    for number in _rowids(connection, "chain"):
-        entry = _read(connection, "chain", number)
-        if entry is None:
-            continue
-        changes, digest = entry["changes"], entry["digest"]
-        if isinstance(changes, str) and chain.link(before, number, changes) == digest:
-            for change in json.loads(changes):
-                if isinstance(change, list):
-                    rows[change[0], change[1]] = change[2]
-        before = str(digest)
-    return {place: digest for place, digest in rows.items() if digest}
-
-
-def _rowids(connection: sqlite3.Connection, table: str) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(sqlite3.DatabaseError):
-        for (rowid,) in connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid"):
-            found.append(rowid)
-    return found
-
-
-def _read(connection: sqlite3.Connection, table: str, rowid: int) -> Row | None:
-    try:
-        cursor = connection.execute(f'SELECT rowid AS "rowid ", * FROM {table} WHERE rowid = ?', (rowid,))
-        row = cursor.fetchone()
-        return None if row is None else {c[0]: v for c, v in zip(cursor.description, row, strict=True)}
-    except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError):
-        return None
-
-
-def rewrite(path: Path, rows: Rows) -> Path:
-    """A new file with these rows in the place of the old one, which is kept; its new name."""
-    schema, version = schema_of(path)
-    declared = columns(schema)
-    part = path.with_name(path.name + ".repaired")
-    part.unlink(missing_ok=True)
-    make(part, schema, version)
-    with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as connection:
-        connection.execute("BEGIN")
-        written = []
-        for table in chain.tables(connection):
-            for row in rows.get(table, []):
-                names = [name for name in declared[table] if name in row]
-                cursor = connection.execute(
-                    f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
-                    [row[name] for name in names],
-                )
-                written.append((table, int(cursor.lastrowid or 0)))
-        chain.append(connection, written)
-        connection.execute("COMMIT")
-    kept = next(p for i in range(1, 10_000) if not (p := path.with_name(f"{path.name}.damaged-{i}")).exists())
-    for suffix in ("-wal", "-shm"):
-        log = path.with_name(path.name + suffix)
-        if log.exists():
-            log.replace(kept.with_name(kept.name + suffix))
-    path.replace(kept)
-    part.replace(path)
-    return kept
-
-
-# -- what the others know ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -203,6 +38,7 @@ class Folder:
 
     path: Path
     make: MakeMethod
+    recorded: list[Episode] = field(default_factory=list)  # from bags
     findings: dict[str, Finding] = field(default_factory=dict)
     rows: dict[str, Rows] = field(default_factory=dict)
     lost: dict[str, list[str]] = field(default_factory=dict)
@@ -229,23 +65,34 @@ class Folder:
         rows = self.rows.get(EXPERIMENT, {}).get("experiment", [])
         return rows[0] if rows else None
 
-    def results(self) -> Iterator[Episode]:
-        """What the runners say they have measured or decided, in their order."""
+    def spooled(self) -> Iterator[Episode]:
+        """What the runners' own records say, in their order."""
         for name in self.spools:
             for row in self.rows[name].get("results", []):
                 if self.experiment is None or row["experiment_uid"] == self.experiment["uid"]:
                     yield Episode.from_json(row["episode"])
 
+    def results(self) -> list[Episode]:
+        """What the runners say they have measured or decided; then what only a bag has."""
+        found = {episode.episode_uid: episode for episode in self.spooled()}
+        for episode in self.recorded:
+            if self.experiment is not None and episode.experiment_uid == self.experiment["uid"]:
+                found.setdefault(episode.episode_uid, episode)
+        return list(found.values())
 
-def repair(folder: Path, method: MakeMethod) -> tuple[list[str], bool]:
-    """Bring back what can be had; what was done and what is lost, in words, and whether all is whole now."""
+
+def repair(folder: Path, method: MakeMethod, recorded: Iterable[Episode] = ()) -> tuple[list[str], bool]:
+    """Bring back what can be had; what was done and what is lost, in words, and whether all is whole now.
+
+    `recorded`: results that were heard on a topic, for what no store has; nobody vouches for them but their theta.
+    """
     stores = sorted(folder.glob("*.sqlite"))
     if not stores:
         raise StoreError(f"{folder}: holds no store (*.sqlite); nothing to repair")
     with contextlib.ExitStack() as claims:
         for path in stores:
             claims.callback(os.close, claim(path))
-        found = Folder(folder, method)
+        found = Folder(folder, method, [e for e in recorded if e.outcome in ENDS and (e.counts or e.value != e.value)])
         for name, mend in ((EXPERIMENT, _experiment), (MONITOR, _monitor), *((n, _spool) for n in found.spools)):
             if not found.damaged(name):
                 if name in found.findings:
@@ -274,6 +121,7 @@ def _experiment(folder: Folder, name: str) -> bool:
     gaps += [uid for uid in (e.episode_uid for e in told.values()) if uid not in episodes]
     if gaps and not folder.findings[name].former and not _ask_again(folder, name, experiment, proposals, events, told):
         return False
+    spooled = {episode.episode_uid for episode in folder.spooled()}
     for episode in folder.results():
         row = proposals.get(episode.proposal_id)
         if row is None or episode.episode_uid in episodes or not np.array_equal(from_blob(row["theta"]), episode.theta):
@@ -282,7 +130,8 @@ def _experiment(folder: Folder, name: str) -> bool:
         end = ENDS[episode.outcome][1].value
         if row["end"] == "pending":
             row.update(end=end, end_reason=episode.reason, ended=episode.stamp)
-        folder.say(name, f"the result of proposal {episode.proposal_id} ({episode.outcome}) came from a spool")
+        source = "spool" if episode.episode_uid in spooled else "bag, unverified"
+        folder.say(name, f"the result of proposal {episode.proposal_id} ({episode.outcome}) came from a {source}")
     for row in proposals.values():
         if row["end"] == "completed" and not any(e["proposal_id"] == row["id"] for e in episodes.values()):
             folder.say(name, f"LOST: the return of proposal {row['id']}; nobody else has it")
@@ -374,8 +223,8 @@ def _end(method: Method, id: int, told: dict[int, Episode], events: dict[int, Ro
 def _readable(row: Row) -> Row:
     """As store.ExperimentStore.experiment gives it."""
     vectors = {name: from_blob(row[name]) for name in ("lower", "upper", "theta_0")}
-    log = np.frombuffer(row["log_scale"], "u1").astype(bool)
-    return {**row, **vectors, "log_scale": log, "config": json.loads(row["config"])}
+    integer, log = scales(row["log_scale"])
+    return {**row, **vectors, "log_scale": log, "integer": integer, "config": json.loads(row["config"])}
 
 
 def _proposal_row(proposal: Any, episode: Episode, sequence: int) -> Row:
@@ -414,9 +263,9 @@ def _monitor(folder: Folder, name: str) -> bool:
         folder.say(name, "cannot be brought back without the experiment's own row; delete it: the monitor asks anew")
         return False
     facts = _readable(experiment)
-    space = Space(facts["lower"], facts["upper"], log=facts["log_scale"])
+    space = stored_space(facts)
     returns = {row["episode_uid"]: row for row in rows.get("returns", [])}
-    before, spooled = len(returns), {e.episode_uid for e in folder.results()}
+    before, spooled = len(returns), {e.episode_uid for e in folder.spooled()}
     for episode in [*folder.results(), *_episodes(folder)]:
         if episode.counts and episode.episode_uid not in returns:
             returns[episode.episode_uid] = {

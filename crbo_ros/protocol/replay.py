@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from crbo_ros.errors import StoreError
 from crbo_ros.protocol.store import Event, ExperimentStore
 
 Make = Callable[[dict[str, Any]], Method]  # settings -> a fresh method
+SECOND = "second source"  # the flag that holds returns of another plant: [thetas, values]
 log = logging.getLogger(__name__)
 
 
@@ -25,6 +27,8 @@ def replay(make: Make, store: ExperimentStore) -> Method:
     while True:
         method = make(row["config"])
         try:
+            if second := store.flag(SECOND):
+                method.inform(*json.loads(second))
             state, events = store.resume_point()
             if state is not None:
                 method.restore(state)

@@ -23,9 +23,11 @@ from functools import partial
 
 from crbo_ros.core.problem import differences
 from crbo_ros.core.space import Space
-from crbo_ros.core.trial import NAN, theta_hash
+from crbo_ros.core.trial import theta_hash
 from crbo_ros.errors import InvalidInput, StoreError
 from crbo_ros.protocol.gate import HELD, LOST, QUIT, Gate, Obstacle, Permit
+from crbo_ros.protocol.hand import Hand
+from crbo_ros.protocol.outbox import Outbox
 from crbo_ros.protocol.ports import (
     ACCEPTED,
     DONE,
@@ -51,42 +53,19 @@ from crbo_ros.protocol.ports import (
     State,
     Status,
 )
+from crbo_ros.protocol.questions import Question, Questions
 from crbo_ros.protocol.records import (
     APPROVED,
     FAILED,
     RETURNED,
     STOPPED,
     VETOED,
-    Episode,
     Offer,
     Verdict,
     new_uid,
 )
 
-
-@dataclass(frozen=True)
-class _Question:
-    nonce: str
-    sent: float
-
-
-@dataclass
-class _Hand:
-    """The proposal in hand."""
-
-    offer: Offer
-    request_id: str
-    leased_until: float
-    begun: int  # executions that were broken off since a person last looked
-    breaks: int  # executions under which the plant failed
-    permit: Permit | None = None
-    episode_uid: str = ""
-    prepared_at: float = math.nan
-    renewed: float = -math.inf
-    ran: Ran | None = None
-    stopping_since: float = math.nan
-    pause: float = 0.02  # between two questions to a monitor that says WAITING
-    released: bool = False  # the plant was made safe while a person thinks about this proposal
+CONSENT = "waits for the operator's consent (clear): "
 
 
 def _nothing(level: str, text: str) -> None:
@@ -114,23 +93,16 @@ class EpisodeLoop:
 
     def __post_init__(self) -> None:
         self.status = Status()
-        self.recent: list[Episode] = []  # the last results, for a monitor whose topic is slow
-        self._request = self.spool.request_id()
-        interrupted = self.spool.recover()
-        self.status.interrupted = interrupted
-        self._unreported: list[Episode] = self.spool.pending()
-        self._notes: list[Callable[[], None]] = []  # to be written into the spool when there is time
-        self._question: _Question | None = None
-        self._not_before = -math.inf  # the next question
+        self.outbox = Outbox(self.spool, self.say)
+        self.questions = Questions(self.link, self.limits, self.status, self.say)
+        self.status.interrupted = self.outbox.interrupted
         self._asked = -math.inf  # when the optimizer was last asked for a proposal
-        self._hand: _Hand | None = None
-        self._kept: Episode | None = None
-        self._quitting, self._cleared = "", False
+        self._hand: Hand | None = None
+        self._quitting, self._cleared, self._consenting = "", False, False
         self._give_back = False
         self._last = -math.inf
         self._rested = False
         self._failures = 0  # in a row
-        self._complaint: tuple[str, float | None] = ("", None)  # (what it waits for, since when unless said)
         self.why_done = ""
         self._quit_at = math.nan
         self._look_at_the_plant(self.rig.safe())
@@ -139,7 +111,8 @@ class EpisodeLoop:
         elif self.status.plant != SAFE:
             self._latch(f"the plant is not known to be safe: {self.status.plant_reason}")
         elif self.consent:
-            self._go(State.HELD, f"waits for the operator's consent (clear): {self.consent}")
+            self._consenting = True
+            self._go(State.HELD, CONSENT + self.consent)
 
     @property
     def state(self) -> State:
@@ -165,19 +138,19 @@ class EpisodeLoop:
 
     def proposed(self, now: float, nonce: str, answer: Answer) -> None:
         """The optimizer's answer to `link.propose`."""
-        question = self._answers(nonce, State.ASK, State.HELD)
+        question = self.questions.answered(nonce) if self.state in (State.ASK, State.HELD) else None
         if question is None:
             return
         if self.state is State.HELD:  # it was only asked whether the run is over
             if answer.status == DONE and not self._foreign(answer):
                 self._finish(now, answer)
         elif reason := self._foreign(answer):
-            self._wait(now, 0.5, reason, alarm=True)
+            self.questions.wait(now, 0.5, reason, alarm=True)
         elif answer.status == OK and answer.offer is not None:
             self._take(now, question, answer.offer)
         elif answer.status == WAIT:
             self._drop_hand()
-            self._wait(now, answer.retry_after, answer.reason)
+            self.questions.wait(now, answer.retry_after, answer.reason)
         elif answer.status == DONE:
             self._finish(now, answer)
         else:
@@ -188,21 +161,21 @@ class EpisodeLoop:
         self._drop_hand()
         self.say("warning", f"request refused: {reason}")
         try:
-            self._request = self.spool.new_request()
-            self._wait(now, 0.0, reason)
+            self.outbox.request = self.spool.new_request()
+            self.questions.wait(now, 0.0, reason)
         except StoreError as error:
-            self._wait(now, self.limits.retry, str(error))
+            self.questions.wait(now, self.limits.retry, str(error))
 
     def judged(self, now: float, nonce: str, verdict: Verdict) -> None:
         """The monitor's answer to `link.check`."""
-        question = self._answers(nonce, State.JUDGE)
+        question = self.questions.answered(nonce) if self.state is State.JUDGE else None
         hand = self._hand
         if question is None or hand is None:
             return
         permit = Permit(self.gate, verdict, question.sent)
         if mismatch := permit.mismatch(hand.offer, self.runner, nonce, self.key):
             self.say("error", f"a verdict for something else was discarded: {mismatch}")
-            self._wait(now, hand.pause, mismatch)
+            self.questions.wait(now, hand.pause, mismatch)
         elif verdict.status == APPROVED:
             hand.permit = permit
         elif verdict.status == VETOED:
@@ -210,33 +183,28 @@ class EpisodeLoop:
             self._go(State.MAKE_SAFE, verdict.reason)
             hand.permit, hand.ran = permit, Ran(VETOED, reason=verdict.reason)
         else:
-            self._wait(now, hand.pause, verdict.reason)
+            self.questions.wait(now, hand.pause, verdict.reason)
             hand.pause = min(2.0 * hand.pause, 0.5)
 
     def acknowledged(self, now: float, episode_uid: str, receipt: Receipt) -> None:
         """The optimizer's answer to `link.report`."""
-        if not self._unreported or self._unreported[0].episode_uid != episode_uid:
+        waiting = self.outbox.unreported
+        if not waiting or waiting[0].episode_uid != episode_uid:
             return
-        self._question = None
+        self.questions.in_hand = None
         if receipt.status in (ACCEPTED, DUPLICATE, REFUSED):
-            end = "refused" if receipt.status == REFUSED else "done"
-            if end == "refused":
-                self.say("error", f"episode {self._unreported[0].proposal_id} refused, kept aside: {receipt.reason}")
-            self._notes.append(partial(self.spool.settle, episode_uid, end, receipt.reason))
-            del self._unreported[0]
-            self.status.unreported = len(self._unreported)
+            self.outbox.settle(receipt)
+            self.status.unreported = len(waiting)
         else:
-            self.say(
-                "warning", f"the optimizer cannot take episode {self._unreported[0].proposal_id}: {receipt.reason}"
-            )
-            self._wait(now, self.limits.retry, receipt.reason)
+            self.say("warning", f"the optimizer cannot take episode {waiting[0].proposal_id}: {receipt.reason}")
+            self.questions.wait(now, self.limits.retry, receipt.reason)
 
     # -- time --------------------------------------------------------------------------------------
 
     def step(self, now: float) -> float:
         """Do what can be done now, one thing; s until it wants to be called again at the latest."""
         if now < self._last:  # no clock of ours goes back; should one, no question or pause of before counts
-            self._question, self._not_before = None, now
+            self.questions.forget(now)
         self._last, holds = now, self.gate.holds
         pause = self._step(now)
         self.status.holds = holds  # what is safe from here on is so under that hold
@@ -252,16 +220,16 @@ class EpisodeLoop:
         return self._STEPS[self.state](self, now)
 
     def _hand_in(self, now: float) -> float:
-        if not self._unreported:
+        if not self.outbox.unreported:
             self._go(State.ENDED if self._quitting else State.ASK)
             return 0.0
         if self._quitting:  # it is on disk: the next start hands it in
             return self._end()
-        if (wait := self._may_ask(now, OPTIMIZER)) > 0.0:
+        if (wait := self.questions.may_ask(now, OPTIMIZER)) > 0.0:
             return wait
-        self._ask(now, self._unreported[0].episode_uid)
-        self.link.report(self._unreported[0])
-        self._write_notes()
+        self.questions.ask(now, self.outbox.unreported[0].episode_uid)
+        self.link.report(self.outbox.unreported[0])
+        self.outbox.write_notes()
         return self.limits.answer
 
     def _ask_for_proposal(self, now: float) -> float:
@@ -271,11 +239,11 @@ class EpisodeLoop:
             self._go(State.HELD, f"{self._failures} episodes in a row failed")
             self.say("error", f"{self.status.message}: look at the plant, then clear it")
             return 0.0
-        if (wait := self._may_ask(now, OPTIMIZER)) > 0.0:
+        if (wait := self.questions.may_ask(now, OPTIMIZER)) > 0.0:
             return wait
         self._asked = now
-        self.link.propose(self._ask(now), self._request)
-        self._write_notes()
+        self.link.propose(self.questions.ask(now), self.outbox.request)
+        self.outbox.write_notes()
         return self.limits.answer
 
     def _prepare(self, now: float) -> float:
@@ -299,9 +267,9 @@ class EpisodeLoop:
         if obstacle:
             found = "" if obstacle.kind == HELD else self.link.obstacle(MONITOR)
             self.status.message = f"{MONITOR} {found}" if found else obstacle.reason
-            self._complain(now)
+            self.questions.complain(now)
             return min(self.limits.look, 0.02)
-        hand.permit, hand.ran, hand.prepared_at, hand.pause, hand.released = None, None, math.nan, 0.02, False
+        hand.start_over()
         self.status.plant, self.status.plant_reason = MOVING, ""
         self._go(State.READY, f"proposal {hand.offer.id} ({hand.offer.kind})")
         self.rig.prepare(hand.offer)
@@ -313,7 +281,7 @@ class EpisodeLoop:
         progress = self.rig.look()
         if progress.stage is Stage.PREPARED:
             hand.prepared_at = now
-            self._question, self._not_before = None, now
+            self.questions.forget(now)
             self._go(State.JUDGE)
             return 0.0
         if progress.stage is Stage.BROKEN:
@@ -335,17 +303,17 @@ class EpisodeLoop:
             return self._halt(obstacle)
         if hand.permit is not None:
             return self._approved(now, hand, hand.permit, progress.stage is Stage.PREPARED)
-        if not hand.released and now - hand.prepared_at > self.limits.patience and self._question is None:
+        if not hand.released and now - hand.prepared_at > self.limits.patience and self.questions.in_hand is None:
             hand.released = True  # an operator may take their time; the plant need not balance meanwhile
             self.rig.stop(LOST, self.status.message)
             return 0.0
-        if (wait := self._may_ask(now, MONITOR)) > 0.0:
+        if (wait := self.questions.may_ask(now, MONITOR)) > 0.0:
             return min(wait, self.limits.look)
-        nonce = self._ask(now)
-        self.link.check(nonce, hand.offer, self.recent)
+        nonce = self.questions.ask(now)
+        self.link.check(nonce, hand.offer, self.outbox.recent)
         return self.limits.look
 
-    def _approved(self, now: float, hand: _Hand, permit: Permit, prepared: bool) -> float:
+    def _approved(self, now: float, hand: Hand, permit: Permit, prepared: bool) -> float:
         if not prepared:  # the plant was made safe while a person thought: once more, and a fresh verdict
             hand.permit = None
             self._go(State.PREPARE)
@@ -353,7 +321,7 @@ class EpisodeLoop:
         if refusal := permit.refusal(now):
             hand.permit = None
             self.say("warning", f"proposal {hand.offer.id} does not run: {refusal.reason}")
-            self._wait(now, hand.pause, refusal.reason)
+            self.questions.wait(now, hand.pause, refusal.reason)
             return 0.0
         hand.episode_uid = new_uid()
         try:
@@ -361,7 +329,7 @@ class EpisodeLoop:
         except StoreError as error:  # what cannot be written down does not move
             hand.episode_uid, hand.permit = "", None
             self.say("error", str(error))
-            self._wait(now, self.limits.retry, str(error))
+            self.questions.wait(now, self.limits.retry, str(error))
             return 0.0
         self._go(State.BEGIN)
         return 0.0
@@ -411,7 +379,7 @@ class EpisodeLoop:
         self._look_at_the_plant(safe)
         return self._book(hand, "" if safe.confirmed else f"the plant is not known to be safe: {safe.reason}")
 
-    def _book(self, hand: _Hand, fault: str) -> float:
+    def _book(self, hand: Hand, fault: str) -> float:
         """What became of the execution: a result, an interruption, or nothing (it had not begun)."""
         ran, self.status.verdict_id, hand.stopping_since = hand.ran, "", math.nan
         hand.ran = None
@@ -430,7 +398,7 @@ class EpisodeLoop:
             self._latch(fault)
         return 0.0
 
-    def _interrupted(self, hand: _Hand, reason: str, broken: bool = False) -> None:
+    def _interrupted(self, hand: Hand, reason: str, broken: bool = False) -> None:
         if not hand.episode_uid:
             return
         uid, hand.episode_uid = hand.episode_uid, ""
@@ -439,64 +407,32 @@ class EpisodeLoop:
         self.status.interrupted += 1
         count = hand.breaks if broken else hand.begun
         self.say("warning", f"proposal {hand.offer.id} was broken off ({count}): {reason}")
-        self._notes.append(partial(self.spool.interrupt, uid, reason, broken))
-        self._write_notes()
+        self.outbox.note(partial(self.spool.interrupt, uid, reason, broken))
 
-    def _result(self, hand: _Hand, ran: Ran) -> None:
+    def _result(self, hand: Hand, ran: Ran) -> None:
         """A result for the proposal in hand: to the disk, then to everybody."""
         self._failures = self._failures + 1 if ran.outcome == FAILED else 0
         if ran.outcome == FAILED:
             self.say("error", f"proposal {hand.offer.id} failed: {ran.reason}")
-        verdict = hand.permit.verdict if hand.permit is not None else None
-        self._kept = Episode(
-            episode_uid=hand.episode_uid or new_uid(),
-            experiment_uid=hand.offer.experiment_uid,
-            proposal_id=hand.offer.id,
-            runner=self.runner,
-            theta=hand.offer.theta,
-            outcome=ran.outcome,
-            value=ran.value,
-            reason=ran.reason,
-            verdict_id=verdict.verdict_id if verdict else "",
-            predicted_worst_case=verdict.worst_case if verdict else NAN,
-            steps=ran.steps,
-            duration=ran.duration,
-            deadline_misses=ran.deadline_misses,
-            median_lateness=ran.median_lateness,
-            p99_lateness=ran.p99_lateness,
-            max_lateness=ran.max_lateness,
-            stamp=self.stamp(),
-            problem=hand.offer.problem,
-            violation=ran.violation,
-            signal_names=tuple(ran.signal_names),
-            signal_values=tuple(ran.signal_values),
-            signal_limits=tuple(ran.signal_limits),
-        )
-        self._not_before = -math.inf
+        self.outbox.kept = hand.episode(ran, self.runner, self.stamp())
+        self.questions.not_before = -math.inf
         self._go(State.KEEP)
         self._keep(self._last)
 
     def _keep(self, now: float) -> float:
-        episode = self._kept
-        if episode is not None and now >= self._not_before:
+        if now >= self.questions.not_before:
             try:
-                self._request = self.spool.add(episode)
-                self._unreported.append(episode)
-                self._kept = None
-                if episode.executed:
-                    self.recent = [*self.recent[-2:], episode]
+                self.outbox.keep()
             except StoreError as error:  # the plant is safe; the result waits for room on the disk
-                self.say("error", f"the result of proposal {episode.proposal_id} cannot be kept: {error}")
-                self.status.message = str(error)
-                self._not_before = now + self.limits.retry
-        if self._kept is not None:
-            if self._quitting and now - self._quit_at > self.limits.farewell:
-                self.say("fatal", f"a measured result is lost with this process: {self._kept.to_json()}")
+                self.say("error", f"the result of proposal {self._in_hand().offer.id} cannot be kept: {error}")
+                self.questions.wait(now, self.limits.retry, str(error))
+        if self.outbox.kept is not None:
+            if now - self._quit_at > self.limits.farewell:  # (NaN while nobody told it to quit)
+                self.say("fatal", f"a measured result is lost with this process: {self.outbox.kept.to_json()}")
                 return self._end()
-            return max(self._not_before - now, 0.01)
+            return max(self.questions.not_before - now, 0.01)
         self._drop_hand()
-        self.status.unreported = len(self._unreported)
-        self._question, self._not_before = None, -math.inf
+        self.status.unreported = len(self.outbox.unreported)
         self._go(State.HAND_IN)
         return 0.0
 
@@ -505,13 +441,15 @@ class EpisodeLoop:
         if self._quitting:
             return self._end()
         if not self._cleared:
+            if self._consenting:  # what it is asked for may have become clearer
+                self.status.message = CONSENT + self.consent
             if self.state is State.HELD and now - self._asked > self.limits.recheck:
                 self._asked = now
-                self.link.propose(self._ask(now), self._request)
+                self.link.propose(self.questions.ask(now), self.outbox.request)
             elif self.state is State.FAULT:
                 self._look_at_the_plant(self.rig.safe())
             return 0.1
-        self._cleared = False
+        self._cleared = self._consenting = False
         hand = self._hand
         safe = self.rig.safe()
         if not safe.confirmed:
@@ -522,19 +460,17 @@ class EpisodeLoop:
         self._failures = 0
         if self.state is State.FAULT:
             self.say("warning", f"a person has cleared the fault: {self.status.message} ({safe})")
-            self._notes.append(partial(self.spool.latch, ""))
-            self._write_notes()
+            self.outbox.note(partial(self.spool.latch, ""))
         if hand is None:
             self._go(State.HAND_IN)
-        elif self._kept is not None:
+        elif self.outbox.kept is not None:
             self._go(State.KEEP)
         elif self._give_back:
             self._interrupted(hand, "given back")
             self._result(hand, Ran(RETURNED, reason="given back by the operator"))
         else:
             hand.begun = 0
-            self._notes.append(partial(self.spool.forgive, hand.request_id))
-            self._write_notes()
+            self.outbox.note(partial(self.spool.forgive, hand.request_id))
             self._go(State.PREPARE)
         self._give_back = False
         return 0.0
@@ -545,7 +481,7 @@ class EpisodeLoop:
         if self._quitting or self.exit_when_done:
             return self._end()
         if now - self._asked > self.limits.recheck:  # a larger budget lets it go on
-            self._question = None
+            self.questions.in_hand = None
             self._go(State.ASK, self.status.message)
             return 0.0
         return self.limits.recheck
@@ -557,61 +493,19 @@ class EpisodeLoop:
 
     def _go(self, state: State, message: str = "") -> None:
         if state is not self.status.state:
-            self._question = None  # an answer that comes later is none
+            self.questions.in_hand = None  # an answer that comes later is none
         self.status.state, self.status.message = state, message
 
     def _end(self) -> float:
         self._go(State.ENDED, self._quitting or self.status.message)
         return 0.0
 
-    def _in_hand(self) -> _Hand:
+    def _in_hand(self) -> Hand:
         assert self._hand is not None
         return self._hand
 
     def _drop_hand(self) -> None:
         self._hand, self.status.proposal_id, self.status.held = None, -1, False
-
-    def _wait(self, now: float, seconds: float, reason: str, alarm: bool = False) -> None:
-        if alarm and reason != self.status.message:
-            self.say("error", reason)
-        self._not_before, self.status.message = now + seconds, reason
-
-    def _may_ask(self, now: float, whom: str) -> float:
-        """0 when a question may be put to them now, else s until the next look."""
-        obstacle = self.link.obstacle(whom)
-        if self._question is not None:
-            left = self._question.sent + self.limits.answer - now
-            if left > 0.0 and not obstacle:
-                return min(left, 0.1)
-            self.say("warning", f"{whom} {obstacle or f'gave no answer within {self.limits.answer:g} s'}; asking again")
-            self._question = None
-        if now < self._not_before:
-            return self._not_before - now
-        if obstacle:
-            self._wait(now, 0.1, f"{whom} {obstacle}")
-            self._complain(now)
-            return 0.1
-        return 0.0
-
-    def _complain(self, now: float) -> None:
-        """Say what it waits for, once, if that lasts longer than a start takes."""
-        if self._complaint[0] != self.status.message:
-            self._complaint = (self.status.message, now)
-        elif self._complaint[1] is not None and now - self._complaint[1] > 1.0:
-            self.say("warning", f"waits: {self.status.message}")
-            self._complaint = (self.status.message, None)
-
-    def _ask(self, now: float, nonce: str = "") -> str:
-        self._question = _Question(nonce or new_uid(), now)
-        return self._question.nonce
-
-    def _answers(self, nonce: str, *states: State) -> _Question | None:
-        """The question in hand, if this is an answer to it in one of these states; it is answered then."""
-        question = self._question
-        if question is None or question.nonce != nonce or self.state not in states:
-            return None
-        self._question = None
-        return question
 
     def _foreign(self, answer: Answer) -> str:
         """Why this optimizer is not ours, or ""."""
@@ -625,16 +519,16 @@ class EpisodeLoop:
             return f"the optimizer optimises something else than this runner runs ({what}); nothing moves"
         return ""
 
-    def _take(self, now: float, question: _Question, offer: Offer) -> None:
+    def _take(self, now: float, question: Question, offer: Offer) -> None:
         """A proposal: a new one, or the one in hand once more."""
         hand = self._hand
         known = hand is not None and (hand.offer.experiment_uid, hand.offer.id) == (offer.experiment_uid, offer.id)
         if hand is None or not known:
-            begun, breaks = self.spool.interruptions(self._request), self.spool.breaks(self._request)
-            hand = self._hand = _Hand(offer, self._request, 0.0, begun, breaks)
+            begun, breaks = self.spool.interruptions(self.outbox.request), self.spool.breaks(self.outbox.request)
+            hand = self._hand = Hand(offer, self.outbox.request, 0.0, begun, breaks)
         hand.leased_until = question.sent + offer.lease
         self.status.proposal_id, self.status.experiment_uid = offer.id, offer.experiment_uid
-        self._not_before = -math.inf
+        self.questions.not_before = -math.inf
         try:
             if self.space is not None:
                 self.space.check(offer.theta)
@@ -686,28 +580,13 @@ class EpisodeLoop:
 
     def _latch(self, fault: str) -> None:
         """Nothing begins until a person clears it, in this life or the next."""
-        self._question = None
+        self.questions.in_hand = None
         self._go(State.FAULT, fault)
         self.say("fatal", f"FAULT: {fault} (the plant: {self.status.plant}, {self.status.plant_reason})")
-        self._notes.append(partial(self.spool.latch, fault))
-        self._write_notes()
+        self.outbox.note(partial(self.spool.latch, fault))
 
     def _look_at_the_plant(self, safe: Safe) -> None:
         self.status.plant, self.status.plant_reason = SAFE if safe.confirmed else UNKNOWN, safe.reason
-
-    def _write_notes(self) -> None:
-        """Mark in the spool what the optimizer has answered and what was broken off, while others are busy.
-
-        Killed before that, the runner hands those results in again after its restart, and they are duplicates; and what
-        has begun and has no end is taken for interrupted.
-        """
-        while self._notes:
-            try:
-                self._notes[0]()
-            except StoreError as error:  # no harm is done: the next time
-                self.say("error", str(error))
-                return
-            del self._notes[0]
 
     _STEPS = {
         State.HAND_IN: _hand_in, State.ASK: _ask_for_proposal, State.PREPARE: _prepare, State.READY: _ready,

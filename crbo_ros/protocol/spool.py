@@ -6,6 +6,7 @@ that is killed carries on with the same request, knows what it had begun, and ha
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from crbo_ros.protocol.database import Database
@@ -25,6 +26,7 @@ CREATE TABLE results (
 """
 SCHEMA_VERSION = 4
 BEGUN, INTERRUPTED, BROKEN, ENDED = "begun", "interrupted", "broken", "ended"
+RUNNER, FAULT = "the runner", "FAULT:"  # who speaks, and of what, where no person does
 
 
 class Spool:
@@ -34,8 +36,8 @@ class Spool:
     one; broken: the plant failed under it). A fault of the plant stays on disk until a person clears it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner=True)
+    def __init__(self, path: Path, owner: bool = True) -> None:
+        self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -81,6 +83,7 @@ class Spool:
             self.database.execute("DELETE FROM fault")
             if fault:
                 self.database.insert("fault", only=1, reason=fault)
+                self.database.insert("commands", stamp=time.time(), who=RUNNER, command=FAULT, arguments=fault)
 
     def fault(self) -> str:
         """The fault that nobody has cleared, or ""."""
@@ -112,6 +115,19 @@ class Spool:
         """What a person told this runner, before it is done."""
         with self.database.transaction():
             self.database.insert("commands", stamp=now, who=who, command=command, arguments=arguments)
+
+    def commands(self) -> list[tuple[float, str, str, str]]:
+        """(stamp, who, command, arguments): what people told this runner, and the faults that it had."""
+        return list(self.database.query("SELECT stamp, who, command, arguments FROM commands ORDER BY rowid"))
+
+    def broken_off(self) -> list[tuple[int, str, str, str]]:
+        """(proposal id, verdict id, end, reason) of what was begun and gave no result."""
+        return list(
+            self.database.query(
+                "SELECT proposal_id, verdict_id, end, reason FROM executions WHERE end IN (?, ?) ORDER BY rowid",
+                INTERRUPTED, BROKEN,
+            )
+        )  # fmt: skip
 
     # -- results -----------------------------------------------------------------------------------
 

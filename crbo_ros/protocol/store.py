@@ -10,15 +10,18 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbo_ros.core.method import TrialRecord
 from crbo_ros.core.problem import Problem
 from crbo_ros.core.snapshot import trials
+from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Proposal, TrialStatus
 from crbo_ros.protocol.database import Database, from_blob, nan, null, to_blob
 from crbo_ros.protocol.records import Episode, Experiment, Verdict
@@ -90,11 +93,26 @@ def _proposal_row(row: tuple[Any, ...]) -> ProposalRow:
     return ProposalRow(proposal, runner, request_id, created, TrialStatus(end), why, json.loads(report))
 
 
+def scale_blob(space: Space) -> bytes:
+    """A byte for each dimension: 1 where its scale is logarithmic, 2 where it holds whole numbers, 3 where both."""
+    return (space.log + 2 * space.integer).astype("u1").tobytes()
+
+
+def scales(blob: bytes) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(integer, log) of scale_blob."""
+    codes = np.frombuffer(blob, "u1")
+    return codes & 2 != 0, codes & 1 != 0
+
+
+def stored_space(facts: Mapping[str, Any]) -> Space:
+    """The space of an experiment's own row, without what only proposals need (names, and which is below which)."""
+    return Space(facts["lower"], facts["upper"], log=facts["log_scale"], integer=facts["integer"])
+
+
 class ExperimentStore:
     """The optimizer's memory. Not a place for decisions: optimizer.py makes those."""
 
     def __init__(self, path: Path, owner: bool = False) -> None:
-        self.existed = path.exists()
         self.database = Database(path, SCHEMA, SCHEMA_VERSION, owner)
 
     # -- the experiment ---------------------------------------------------------------------------
@@ -107,7 +125,7 @@ class ExperimentStore:
             self.database.insert(
                 "experiment", uid=experiment.uid, name=experiment.name, task=problem.task, problem=experiment.problem,
                 method=experiment.method, seed=experiment.seed, dim=space.dim, lower=to_blob(space.lower),
-                upper=to_blob(space.upper), log_scale=space.log.astype("u1").tobytes(),
+                upper=to_blob(space.upper), log_scale=scale_blob(space),
                 theta_0=to_blob(problem.theta_0), config=json.dumps(dict(experiment.settings)),
                 package_version=version, created=now,
             )  # fmt: skip
@@ -130,7 +148,7 @@ class ExperimentStore:
         found = dict(zip(columns, rows[0], strict=True))
         for column in ("lower", "upper", "theta_0"):
             found[column] = from_blob(found[column])
-        found["log_scale"] = np.frombuffer(found["log_scale"], "u1").astype(bool)
+        found["integer"], found["log_scale"] = scales(found["log_scale"])
         found["config"] = json.loads(found["config"])
         return found
 
@@ -251,7 +269,7 @@ class ExperimentStore:
             trial.violation = arguments[2] if len(arguments) > 2 else ""
             if verb == "tell":
                 completed.append(arguments[0])
-        return trials(records, completed, len(records[0].proposal.theta) if records else 0)
+        return trials(records, completed, len(records[0].proposal.theta))
 
     # -- episodes and verdicts --------------------------------------------------------------------
 
