@@ -33,11 +33,17 @@ Connected = TypeVar("Connected", bound="Connection")
 class Connection:
     """Something that is connected for the length of a `with` block and made safe on every way out of it."""
 
+    serial = ""  # of the robot, or its name: for the record; known at the latest when it is connected
+
     def check(self) -> None:
         """MissingDependency if a package that connect needs is not installed. Connects and moves nothing."""
 
     def connect(self) -> None:
         """Open the connection; MissingDependency or PlantError with what to do if that fails."""
+
+    def limits_in_words(self) -> str:
+        """What holds whatever a policy asks for, for the person who consents; empty: nothing that it knows of."""
+        return ""
 
     def stop(self) -> Safe | None:
         """Safe state, now, and what was measured (None: it does not say). Idempotent, whatever failed before."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput, MissingDependency, PlantError
 from crbo_ros.plants.base import Plant
 
@@ -50,10 +51,13 @@ def longest_episode(env_id: str, **options: Any) -> float:
 
 
 class GymnasiumPlant(Plant):
-    """`env_id` and `options` go to gymnasium.make. The environment exists from connect to close."""
+    """`env_id` and `options` go to gymnasium.make. The environment exists from connect to close.
 
-    def __init__(self, env_id: str, **options: Any) -> None:
-        self.env_id, self.options = env_id, options
+    `physics` are other values of the environment's own numbers: {"m": 1.2, "l": 1.1} of Pendulum-v1.
+    """
+
+    def __init__(self, env_id: str, *, physics: dict[str, float] | None = None, **options: Any) -> None:
+        self.env_id, self.options, self.physics = env_id, options, physics or {}
         self.env: Any = None
         self.rate = RATES.get(env_id, 30.0)
         self.steps = UNLIMITED
@@ -73,6 +77,7 @@ class GymnasiumPlant(Plant):
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise InvalidInput(f"env: gymnasium cannot make {self.env_id!r}: {error}") from None
         try:
+            self._change(env.unwrapped)
             self._flatten, self.n_observation = _observations(env.observation_space)
             self._convert, self.n_action = _actions(env.action_space)
         except InvalidInput:
@@ -82,6 +87,13 @@ class GymnasiumPlant(Plant):
         limit = env.spec.max_episode_steps if env.spec is not None else None
         self.steps = int(limit or UNLIMITED)
         self.rate = RATES.get(self.env_id, float(env.metadata.get("render_fps") or 30.0))
+
+    def _change(self, env: Any) -> None:
+        for name, value in self.physics.items():
+            own = [key for key, number in vars(env).items() if type(number) in (int, float) and key[0] != "_"]
+            if name not in own:
+                raise InvalidInput(f"physics: {self.env_id} has no number {name!r}; it has {', '.join(own)}")
+            setattr(env, name, checks.number(value, f"physics: {name}"))
 
     def reset(self, rng: np.random.Generator) -> Array:
         self.connect()

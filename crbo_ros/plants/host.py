@@ -9,14 +9,17 @@ every thread of its process with it. So the card, or the duty to put a robot rig
     job.close()
 
 The parent's end is plants/hosted.py. Commands come with a sequence number and a deadline on one socket, requests (JSON)
-on another. Once armed, the host makes its job safe by itself when no fresh command has come for `patience` seconds,
-when the job raises, when the loop is late too often, and when the parent is gone (the kernel closes the sockets,
-whatever killed it). After that it has lapsed: commands are refused until the parent arms it anew.
+on another. The host keeps the pace: it sleeps until the next period, takes the command that has come meanwhile, and
+answers with a reading, for which the parent waits; so each of the two wakes up once a period. Once armed, the host
+makes its job safe by itself when no fresh command has come for `patience` seconds, when the job raises, when the loop
+is late too often, and when the parent is gone (the kernel closes the sockets, whatever killed it). After that it has
+lapsed: commands are refused until the parent arms it anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -29,24 +32,30 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from crbo_ros.core.safe import Safe, safe_of
 from crbo_ros.plants.lock import refuse_second
 from crbo_ros.plants.realtime import Pacer, real_time
 
-HEAD = struct.Struct("<Qd")  # of a command: sequence number, deadline; of a reading: sequence number, lateness
-READING, FAILURE = b"R", b"F"
+FAILURE = b"\xff" * 8  # where a reading has its sequence number: words (JSON) follow
+SIZE = 1 << 16  # bytes of a packet, at most
 STOPPED = "stopped on request"
+_NOBODY: list[Any] = []
 FIRST = 0.1  # s for the first command after arming: nothing has been applied yet
+
+
+@functools.cache
+def packing(n: int) -> struct.Struct:
+    """Of a command: sequence number, deadline, n values. Of a reading: sequence number, lateness, n values."""
+    return struct.Struct(f"<Qd{n}d")
+
+
+def unpacked(packet: bytes) -> tuple[Any, ...]:
+    """Sequence number, deadline or lateness, values."""
+    return packing(len(packet) // 8 - 2).unpack(packet)
 
 
 class Gone(Exception):
     """The parent's end is closed."""
-
-
-class Requested(Exception):
-    """A request came while a command waited for its time: it goes first, and the command is void."""
 
 
 class Host:
@@ -60,11 +69,12 @@ class Host:
         *,
         patience: float,
         rate: float = 0.0,
-        limits: dict[str, float] | None = None,
+        limits: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job, self.data, self.control, self.patience, self.clock = job, data, control, patience, clock
-        self.pacer = Pacer(rate, clock=clock, sleep=self._sleep, **(limits or {})) if rate else None
+        self.pacer = Pacer(rate, clock=clock, **(limits or {})) if rate else None
+        self._paces = self.pacer if self.pacer is not None and not job.self_paced else None
         self.armed, self.lapsed, self.dismissed = False, "", False
         self._sequence, self._expires = 0, 0.0
         self._safe: Safe | None = None  # what the last lapse left behind, until somebody asks
@@ -74,40 +84,59 @@ class Host:
     def serve(self) -> None:
         """Until the parent says that all is well (dismiss, close), or Gone."""
         while not self.dismissed:
-            left = max(self._expires - self.clock(), 0.0) if self.armed else None
-            ready, _, _ = select.select([self.control, self.data], [], [], left)
-            if self.control in ready:
-                self._answer(json.loads(_receive(self.control)))
-            elif self.data in ready:
-                self._command(_receive(self.data))
-            elif self.armed:
-                self._lapse(f"no fresh command for {1e3 * self.patience:.0f} ms")
+            if not (packet := self._due_command() or self._next_command()):
+                continue
+            if self.armed:
+                self._command(packet)
+            else:
+                self._fail(self.lapsed or STOPPED)
+
+    def _due_command(self) -> bytes:
+        """Of a paced job: sleep until its time, and the command that is there then. Empty: none, or a request came."""
+        if self._paces is None or not self.armed:
+            return b""
+        if self._answered([self.control], max(self._paces.due - self.clock(), 0.0)) is None:
+            with contextlib.suppress(BlockingIOError):
+                return _receive(self.data, socket.MSG_DONTWAIT)
+        return b""
+
+    def _next_command(self) -> bytes:
+        """Wait for it. Empty: a request came, or no command in time."""
+        left = max(self._expires - self.clock(), 0.0) if self.armed else None
+        found = self._answered([self.control, self.data], left)
+        if found is None:
+            self._lapse(f"no fresh command for {1e3 * self.patience:.0f} ms")
+        return _receive(self.data) if found is self.data else b""
+
+    def _answered(self, sources: list[socket.socket], seconds: float | None) -> socket.socket | None:
+        """Wait until one of them can be read (None: in vain). A request goes before a command, and is answered here."""
+        ready = select.select(sources, _NOBODY, _NOBODY, seconds)[0]
+        if self.control in ready:
+            self._answer(json.loads(_receive(self.control)))
+            return self.control
+        return self.data if ready else None
 
     # -- commands --------------------------------------------------------------------------------------
 
     def _command(self, packet: bytes) -> None:
-        sequence, deadline = HEAD.unpack_from(packet)
-        if not self.armed:
-            self._fail(self.lapsed or STOPPED)
-            return
-        if sequence <= self._sequence or self.clock() > deadline:
+        sequence, deadline, *values = unpacked(packet)
+        now, late = self.clock(), 0.0
+        if sequence <= self._sequence or now > deadline:
             return  # not fresh: a frozen parent's, or a frozen host's
-        self._sequence, late = sequence, 0.0
+        self._sequence = sequence
         try:
-            if self.pacer is not None and not self.job.self_paced:
-                late = self.pacer.wait()
-            measured = self.job.command(np.frombuffer(packet, offset=HEAD.size))
-            if self.pacer is not None and self.job.self_paced:
+            if self._paces is not None:
+                late = self._paces.note(now - self._paces.due)
+            measured = self.job.command(values)
+            if self._paces is None and self.pacer is not None:
                 late = self.pacer.mark()
-        except Requested:
-            self._fail(STOPPED)
-            return
+            answer = b"" if measured is None else packing(len(measured)).pack(sequence, late, *measured)
         except BaseException as error:  # a driver that calls sys.exit() included
             self._lapse(_words(error))
             return
         self._expires = self.clock() + self.patience
-        if measured is not None:
-            self._send(READING + HEAD.pack(sequence, late) + np.asarray(measured, dtype=np.float64).tobytes())
+        if answer:
+            self._send(answer)
 
     def _heard(self) -> list[Any] | None:
         """The commands that have come while one is at work; None when a request waits, or the parent is gone."""
@@ -115,14 +144,9 @@ class Host:
         while not select.select([self.control], [], [], 0.0)[0]:
             if not select.select([self.data], [], [], 0.0)[0]:
                 return found
-            packet = _receive(self.data)
-            self._sequence = HEAD.unpack_from(packet)[0]
-            found.append(np.frombuffer(packet, offset=HEAD.size))
+            self._sequence, _, *values = unpacked(_receive(self.data))
+            found.append(values)
         return None
-
-    def _sleep(self, seconds: float) -> None:
-        if select.select([self.control], [], [], seconds)[0]:
-            raise Requested
 
     def _lapse(self, reason: str) -> None:
         """By itself. The parent hears of it at once; what was measured is the answer to its next stop."""
@@ -161,6 +185,8 @@ class Host:
         return {} if self.pacer is None else dict(self.pacer.statistics())
 
     def _do_stop(self) -> dict[str, Any]:
+        if self.armed:  # whoever waits for a reading shall not take us for silent while we measure
+            self._fail(STOPPED)
         self.armed = False
         safe, self._safe = self._safe, None
         return vars(safe or self.make_safe(last=False))
@@ -182,8 +208,8 @@ class Host:
             return Safe(False, f"making it safe failed: {_words(error)}")
 
 
-def _receive(source: socket.socket) -> bytes:
-    packet = source.recv(1 << 16)
+def _receive(source: socket.socket, flags: int = 0) -> bytes:
+    packet = source.recv(SIZE, flags)
     if not packet:
         raise Gone
     return packet

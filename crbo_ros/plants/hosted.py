@@ -10,27 +10,28 @@ import json
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from crbo_ros import errors
 from crbo_ros.core.safe import Safe
 from crbo_ros.errors import PlantError, PlantFailed
 from crbo_ros.plants.base import ResetStopped
-from crbo_ros.plants.host import FAILURE, HEAD, STOPPED
+from crbo_ros.plants.host import FAILURE, SIZE, STOPPED, packing, unpacked
 from crbo_ros.plants.lock import PATIENCE, lock_path
 
 Array = NDArray[np.float64]
 STOP = 0.5  # s for a host to make its job safe and to say what it measured
-SLICE = 0.005  # s, of waiting for a reading
+SLICE = 0.005  # s, of waiting for a reading (the kernel rounds it up)
 BEAT = 0.05  # s between two beats of an unpaced job's parent
 BY_HAND = "SWITCH IT OFF BY HAND and look"
 
@@ -73,6 +74,8 @@ class PlantHost:
         )
         for end in ends:
             end.close()
+        slice_ = struct.pack("ll", 0, int(1e6 * SLICE))
+        self._data.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, slice_)  # one call where poll and recv were two
         order = {
             "lock": str(lock_path(target, shared=not device)), "parent": os.getpid(), "job": job,
             "arguments": dict(arguments), "patience": patience, "rate": rate, "limits": dict(limits or {}),
@@ -106,41 +109,47 @@ class PlantHost:
         self.check()
         self._request("arm", STOP)
         while select.select([self._data], [], [], 0.0)[0]:
-            if not self._data.recv(1 << 16):  # (readings and failures of before)
+            if not self._data.recv(SIZE):  # (readings and failures of before)
                 break
         self._armed, self.lapsed, self._safe = True, "", Safe(False, "it moves")
 
-    def command(self, values: ArrayLike, waiting: Callable[[], ArrayLike] | None = None) -> Array:
+    def command(self, values: Sequence[float], waiting: Callable[[], Sequence[float]] | None = None) -> Array:
         """One period: what was measured. PlantFailed: it is safe, or the host was killed; `stop` says which.
 
         `waiting`: for a command that may take long (a reset): what the host is told meanwhile, in every slice.
         """
         limit, silent = 2.0 / self.rate + self.silence, 0.0
         try:
-            wanted = self._tell(values)
+            before = self._tell(values)
+            wanted = self._sequence
             while silent < limit:  # counted in slices: what stalls the whole machine is not the host's silence
-                if not select.select([self._data], [], [], SLICE)[0]:
-                    if waiting is None:
-                        silent += SLICE
-                    else:
+                try:
+                    packet = self._data.recv(SIZE)  # (for a slice)
+                except BlockingIOError:
+                    if waiting is not None:
                         self._tell(waiting())
+                        continue
+                    now = time.monotonic()
+                    silent, before = silent + min(now - before, 2.0 * SLICE), now
                     continue
-                packet = self._data.recv(1 << 16)
                 if not packet:
                     raise PlantFailed(self.kill("the plant host is gone"))
-                if packet[:1] == FAILURE:
+                if packet[:8] == FAILURE:
                     self._heard(packet)
-                if HEAD.unpack_from(packet, 1)[0] == wanted:
-                    return np.frombuffer(packet, offset=1 + HEAD.size).copy()
+                sequence, _, *measured = unpacked(packet)
+                if sequence == wanted:
+                    return np.array(measured)
         except OSError as error:
             raise PlantFailed(self.kill(f"the plant host is gone ({error})")) from None
         raise PlantFailed(self.kill(f"the plant host was silent for {1e3 * limit:.0f} ms"))
 
-    def _tell(self, values: ArrayLike) -> int:
+    def _tell(self, values: Sequence[float] = ()) -> float:
+        """Send a command, or a beat; when that was."""
         self._sequence += 1
-        head = HEAD.pack(self._sequence, time.monotonic() + self.patience)
-        self._data.send(head + np.asarray(values, dtype=np.float64).tobytes())
-        return self._sequence
+        now = time.monotonic()
+        packet = packing(len(values)).pack(self._sequence, now + self.patience, *values)
+        self._data.send(packet, socket.MSG_DONTWAIT)
+        return now
 
     def beat(self) -> None:
         """The episode goes on. PlantFailed if the host has acted meanwhile, or is not there."""
@@ -148,11 +157,10 @@ class PlantHost:
         if not self._armed or now - self._beaten < BEAT:
             return
         self._beaten = now
-        self._sequence += 1
         try:
-            self._data.send(HEAD.pack(self._sequence, now + self.patience), socket.MSG_DONTWAIT)
+            self._tell()
             while select.select([self._data], [], [], 0.0)[0]:
-                if not (packet := self._data.recv(1 << 16)):
+                if not (packet := self._data.recv(SIZE)):
                     raise PlantFailed(self.kill("the plant host is gone"))
                 self._heard(packet)
         except BlockingIOError:
@@ -161,7 +169,7 @@ class PlantHost:
             raise PlantFailed(self.kill(f"the plant host is gone ({error})")) from None
 
     def _heard(self, packet: bytes) -> None:
-        failure = json.loads(packet[1:])
+        failure = json.loads(packet[len(FAILURE) :])
         if failure["lapsed"]:
             self.lapsed = failure["why"]
         if failure["why"] == STOPPED:
@@ -272,7 +280,7 @@ class PlantHost:
         try:
             if not select.select([self._control], [], [], timeout)[0]:
                 return {}
-            packet = self._control.recv(1 << 16)
+            packet = self._control.recv(SIZE)
         except (OSError, ValueError):  # closed by another thread
             return {}
         return dict(json.loads(packet)) if packet else {}

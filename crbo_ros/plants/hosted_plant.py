@@ -9,7 +9,7 @@ the host's process. No step for 3 periods, a parent that is frozen, hung or dead
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,10 @@ class PlantJob:
 
     def __init__(self, *, plant: str, options: dict[str, Any], say: Callable[[str], None]) -> None:
         self.plant: Plant = load(plant)(**options)
-        self.heard: Callable[[], list[Array] | None] = lambda: []  # commands since then; None: a request waits
+        self.heard: Callable[[], list[Sequence[float]] | None] = lambda: []  # since then; None: a request waits
         self.plant.connect()
 
-    def command(self, values: Array) -> Array | None:
+    def command(self, values: Sequence[float]) -> Array | None:
         if values[0] == STEP:
             return np.asarray(self.plant.step(np.array(values[1:])), dtype=np.float64)
         return self._reset(int(values[1])) if values[0] == RESET else None

@@ -65,10 +65,14 @@ class Pacer:
     def steps(self) -> int:
         return len(self.lateness)
 
+    @property
+    def due(self) -> float:
+        """When the next step is to begin."""
+        return self._origin + (self._step + 1) * self.period
+
     def wait(self) -> float:
         """Sleep until the next deadline, or note how late it is already; s of lateness."""
-        self._step += 1
-        deadline = self._origin + self._step * self.period
+        deadline = self.due
         while (left := deadline - self._clock()) > 0.0:
             self._sleep(left)
         return self.note(self._clock() - deadline)
@@ -76,12 +80,12 @@ class Pacer:
     def mark(self) -> float:
         """For a driver that waits for its own clock: only measure how much longer than a period the step took."""
         now = self._clock()
-        self._step += 1
         late, self._origin = now - self._origin - self.period, now
         return self.note(late)
 
     def note(self, late: float) -> float:
         """Count one step that came `late` seconds after its deadline (before it, if negative)."""
+        self._step += 1
         self.lateness.append(late)
         missed = late > self.tolerance * self.period
         self.misses += missed

@@ -35,6 +35,10 @@ class ArmLimits:
         if np.any(self.lower >= self.upper):
             raise InvalidInput(f"limits.lower: {self.lower} must be below limits.upper ({self.upper})")
 
+    def in_words(self) -> str:
+        joints = zip(self.joints, self.lower, self.upper, self.velocity, strict=True)
+        return "; ".join(f"{name} {low:.3g} to {high:.3g} rad, {speed:.3g} rad/s" for name, low, high, speed in joints)
+
     def violation(self, trajectory: JointTrajectory) -> str:
         """The first moment at which a trajectory leaves the limits, in words; "" if it never does."""
         middle, half = (self.upper + self.lower) / 2.0, (self.upper - self.lower) / 2.0

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,7 +117,7 @@ class Agent:
             y = self.low + 0.5 * (np.tanh(y) + 1.0) * (self.high - self.low)
         return np.clip(y.astype(np.float32).astype(np.float64), self.low, self.high)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | IO[bytes]) -> None:
         """Write all of it to an .npz."""
         arrays: dict[str, Any] = {}
         for i, (w, b) in enumerate(self.layers, start=1):

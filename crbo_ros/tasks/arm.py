@@ -19,16 +19,26 @@ from numpy.typing import ArrayLike
 from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed
-from crbo_ros.plants.ros.config import ReturnConfig, absolute_name, read_gamma, read_return
+from crbo_ros.plants.ros.config import (
+    ReturnConfig,
+    SafetySignal,
+    read_gamma,
+    read_return,
+    read_safety,
+)
 from crbo_ros.plants.ros.episode import FAREWELL, RosReturn
 from crbo_ros.plants.ros.joint_trajectory import ACCEPTANCE, JointTrajectoryArm, Tolerance, move_seconds
+from crbo_ros.plants.ros.safety_signals import SafetyListener
 from crbo_ros.plants.trajectory import ArmLimits, minimum_jerk, slowed, to_rest
 from crbo_ros.policies.dmp import DMP
+from crbo_ros.policies.exported import Movement
 from crbo_ros.ros.link import Stopped
 from crbo_ros.tasks.base import BROKEN, COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Trajectory, Watch, plain
+from crbo_ros.tasks.signals import signals_of
 from crbo_ros.yaml_section import Section, read_yaml
 
 RATE = 100.0  # Hz, of the planned trajectory
+LONGEST = 600.0  # s of a movement
 RETURN_TIMEOUT = 5.0  # s for the return's answer
 
 
@@ -45,6 +55,8 @@ class ArmFile:
     gamma: float
     returns: ReturnConfig
     controller: dict[str, Any]  # of JointTrajectoryArm
+    safety: tuple[SafetySignal, ...] = ()
+    robot: str = ""  # its serial number or name, for the record
 
 
 class Arm(Task):
@@ -67,7 +79,11 @@ class Arm(Task):
         self.plant = JointTrajectoryArm(
             file.limits, **file.controller, log=lambda text: print(f"arm: {text}", flush=True)
         )
+        self.plant.serial = file.robot
         self.returns = RosReturn(self.plant.link, file.returns)
+        self.safety = SafetyListener(self.plant.link, file.safety)
+        self.signals, names = signals_of(file.safety)
+        self.columns = (*self.plant.joint_names, *names)
         self._subscribed = False
 
     @classmethod
@@ -95,7 +111,12 @@ class Arm(Task):
             episode_seconds=back + file.stretch * dmp.duration + answers + FAREWELL,
             hardware=True,  # for all we know
             j_min_drop=cls.j_min_drop,
-            options={"joints": list(joints), "topic": file.controller["topic"], "stretch": file.stretch},
+            options={
+                "joints": list(joints),
+                "topic": file.controller["topic"],
+                "stretch": file.stretch,
+                **({"robot": file.robot} if file.robot else {}),
+            },
             policy=digest(dmp.fixed()),
             returns=digest(plain(asdict(file.returns))),
         )
@@ -104,11 +125,17 @@ class Arm(Task):
         super().connect()
         if not self._subscribed:
             self.returns.connect()
+            self.safety.connect()
             self._subscribed = True
 
     def close(self) -> None:
         self._subscribed = False
         super().close()
+
+    def exported(self, theta: ArrayLike) -> Movement:
+        """The movement as it is sent, slowed down where the limits ask for it."""
+        planned = slowed(to_rest(self.dmp.rollout(self.space.check(theta))), self.plant.limits, self.stretch)
+        return Movement(tuple(self.plant.limits.joints), planned)
 
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
@@ -121,32 +148,41 @@ class Arm(Task):
             return Outcome(NAN, FAILED, f"refused: {violation}")
 
         def ask(seconds: float) -> None:
-            if watch is not None and (reason := watch(seconds, self.plant.position(), np.empty(0))):
+            if watch is not None and (reason := watch(seconds, self.plant.position(), self.safety.largest())):
                 raise Stopped(reason)
 
         def poll() -> None:
             ask(time.monotonic() - began)
+            self.safety.check()
 
+        def without(end: str, why: Exception) -> Outcome:
+            heard = self.safety.heard(complete=False)
+            return Outcome(NAN, end, str(why), 0, time.monotonic() - began, signals=heard)
+
+        self.safety.reset()
         try:
             self.connect()
             self.plant.move_to(trajectory.position[0], self.return_seconds, lambda: ask(-1.0))
             ask(0.0)  # at the start pose: the movement's own approval
             began = time.monotonic()
             self.returns.begin()
+            self.safety.begin()
             times, path = self.plant.execute(trajectory, poll)
             value = self.returns.end(None, RETURN_TIMEOUT, poll)
+            heard = self.safety.heard()
         except Stopped as reason:
-            return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
+            return without(STOPPED, reason)
         except PolicyFailed as error:
-            return Outcome(NAN, FAILED, str(error), 0, time.monotonic() - began)
+            return without(FAILED, error)
         except PlantError as error:
-            return Outcome(NAN, BROKEN, str(error), 0, time.monotonic() - began)
+            return without(BROKEN, error)
         finally:
+            self.safety.end()
             self.returns.abandon()
             self.plant.stop()
         columns = {name: path[:, j] for j, name in enumerate(self.plant.joint_names)} if record else {}
         seen = Trajectory(times, columns) if record else None
-        return Outcome(value, COMPLETED, "", len(times), float(times[-1]), {}, seen)
+        return Outcome(value, COMPLETED, "", len(times), float(times[-1]), {}, seen, heard)
 
 
 def read_file(config: str | Path | None) -> ArmFile:
@@ -154,18 +190,20 @@ def read_file(config: str | Path | None) -> ArmFile:
     if config is None:
         raise InvalidInput("task arm needs a YAML file: --config FILE (see examples/arm.yaml)")
     root = read_yaml(config)
-    limits = read_limits(root)
+    limits, controller = read_limits(root), read_controller(root)
     dmp, forcing, goal = read_policy(root.required("policy"), limits, Path(config).parent)
     file = ArmFile(
         limits,
         dmp,
         forcing,
         goal,
-        root.number("return_seconds", 2.0, positive=True),
-        root.number("stretch", 1.0, minimum=1.0),
+        root.seconds("return_seconds", 2.0),
+        root.number("stretch", 1.0, minimum=1.0, maximum=100.0),
         read_gamma(root),
         read_return(root.required("return"), False),
-        read_controller(root),
+        controller,
+        read_safety(root, controller["states"], limits.joints),
+        root.text("robot", ""),
     )
     root.close()
     return file
@@ -196,9 +234,10 @@ def read_policy(section: Section, limits: ArmLimits, folder: Path) -> tuple[DMP,
             raise section.error(f"has {dmp.n_joints} joints, `joints` names {n}", "demonstration")
     else:
         start, end = section.numbers("start", length=n), section.numbers("goal", length=n)
-        seconds = section.number("duration", positive=True)
+        seconds = section.number("duration", positive=True, maximum=LONGEST)
         line = minimum_jerk(start, end, seconds, RATE)
-        dmp = DMP(start, n_bases=int(section.number("bases", 10.0, minimum=2.0)), duration=seconds, rate=RATE)
+        bases = int(section.number("bases", 10.0, minimum=2.0, maximum=1000.0))
+        dmp = DMP(start, n_bases=bases, duration=seconds, rate=RATE)
         dmp.fit(line.time, line.position)
     if violation := limits.violation(to_rest(dmp.rollout())):
         raise section.error(f"the movement to start from is beyond the limits: {violation}")
@@ -217,10 +256,10 @@ def read_controller(root: Section) -> dict[str, Any]:
             }
         )
     return {
-        "topic": absolute_name(controller, "topic"),
-        "states": absolute_name(controller, "states", "/joint_states"),
-        "action": absolute_name(controller, "action", ""),
-        "manager": absolute_name(controller, "manager", ""),
+        "topic": controller.absolute_name("topic"),
+        "states": controller.absolute_name("states", "/joint_states"),
+        "action": controller.absolute_name("action", ""),
+        "manager": controller.absolute_name("manager", ""),
         "tolerance": default,
-        "rate": controller.number("rate", 50.0, positive=True),
+        "rate": controller.number("rate", 50.0, positive=True, maximum=10_000.0),
     }

@@ -8,6 +8,7 @@ with make_task("furuta", plant="stand_in") as task:
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from crbo_ros.core.problem import Problem
 from crbo_ros.core.safe import Safe, safe_of
 from crbo_ros.core.space import Space
-from crbo_ros.errors import UnknownName
+from crbo_ros.errors import InvalidInput, UnknownName
 from crbo_ros.plants.base import Connection
 
 Array = NDArray[np.float64]
@@ -31,6 +32,7 @@ COMPLETED = "completed"  # the episode ran to its end
 TERMINATED = "terminated"  # it ended early by the task's own rule (the pendulum fell); the return counts
 STOPPED = "stopped"  # somebody stopped it (monitor, operator, signal); no return
 FAILED = "failed"  # the plant refused what the policy asked for, or a simulation failed; no return
+ENSEMBLE = "ensemble"  # the guide of several plausible plants
 BROKEN = "broken"  # a real plant failed, by no fault of the policy; no return, and no end of the proposal
 
 
@@ -104,6 +106,8 @@ class Task(Connection, ABC):
     signals: tuple[Any, ...] = ()  # safety signals (tasks.signals.Signal): columns of the trajectories, with limits
     columns: tuple[str, ...] = ()  # names of observation and action, where a signal has a hard limit
     incidental: tuple[str, ...] = ("realtime",)  # options that do not change the return
+    of_the_plant: tuple[str, ...] = ("realtime", "stepped", "plant_options", "physics", "signals")  # options that
+    # another plant of the task does not share
     plant: Any = None  # what moves, if anything does
     # True: the rollout brings the plant into its start set (watch with negative time), holds it there, and lets the
     # policy act only when the first watch with time 0 agrees; so the approval is asked for when the plant is ready.
@@ -145,6 +149,20 @@ class Task(Connection, ABC):
             options={name: value for name, value in plain(options).items() if name not in cls.incidental},
         )
 
+    @classmethod
+    def own_files(cls) -> dict[str, Path]:
+        """Files of the package by the option that they stand for while nobody gives another: part of the record."""
+        return {}
+
+    @classmethod
+    def simulators(cls, plant: str, **options: Any) -> list[Task]:
+        """The task on the simulated plant of that name, for a guide (tasks/guide.py): the same policy, and whatever
+        belongs to the robot's own plant left out. Tasks that know how a real plant may differ also have an "ensemble".
+        """
+        if plant == ENSEMBLE:
+            raise InvalidInput(f"guide: task {cls.name!r} has no {ENSEMBLE}; name one of its simulated plants")
+        return [cls(plant, **{name: value for name, value in options.items() if name not in cls.of_the_plant})]
+
     @property
     def dim(self) -> int:
         return self.space.dim
@@ -159,6 +177,10 @@ class Task(Connection, ABC):
         """Draw labelled trajectories into a picture."""
         raise NotImplementedError(f"task {self.name!r} has no plot")
 
+    def exported(self, theta: ArrayLike) -> Any:
+        """The policy for other programs: an Agent, or one of policies.exported; InvalidInput if there is none."""
+        raise InvalidInput(f"task {self.name!r} does not say what its policy is to other programs (Task.exported)")
+
     def check(self) -> None:
         """MissingDependency if a package that the plant needs is not installed. Connects and moves nothing."""
         if isinstance(self.plant, Connection):
@@ -168,6 +190,14 @@ class Task(Connection, ABC):
         """Connect the plant."""
         if self.plant is not None:
             self.plant.connect()
+
+    def limits_in_words(self) -> str:
+        """The plant's limits, and those of the safety signals."""
+        words = [self.plant.limits_in_words()] if isinstance(self.plant, Connection) else []
+        for signal in self.signals:
+            ends = f" (from {signal.hard:g} on the episode ends)" if math.isfinite(signal.hard) else ""
+            words.append(f"|{signal.column}| up to {signal.limit:g}{ends}")
+        return "; ".join(filter(None, words))
 
     def stop(self) -> Safe | None:
         """Plant into its safe state, now, and what was measured."""

@@ -25,6 +25,7 @@ from crbo_ros.errors import InvalidInput, PlantError
 from crbo_ros.plants import iiwa_limits
 from crbo_ros.plants.kuka import RIM_RADIUS, Kuka
 from crbo_ros.policies.dmp import DMP, Dynamics, JointTrajectory
+from crbo_ros.policies.exported import Movement
 from crbo_ros.tasks.base import COMPLETED, FAILED, STOPPED, Outcome, Task, Trajectory, Watch
 
 Array = NDArray[np.float64]
@@ -130,6 +131,10 @@ class Basketball(Task):
         if violation := iiwa_limits.check(dmp.rollout()):
             raise InvalidInput(f"{path}: the demonstrated {violation}; record it again with a longer --duration")
         return dmp, release
+
+    def exported(self, theta: ArrayLike) -> Movement:
+        """The throw; the ball is released at `release_time`."""
+        return Movement(iiwa_limits.JOINTS, self.dmp.rollout(self.space.check(theta)))
 
     # -- the episode ------------------------------------------------------------------------------
 

@@ -13,7 +13,10 @@ from crbo_ros.tasks.base import Outcome, Task, Watch
 
 
 class Custom(Task):
-    """`lower`, `upper`: the domain of theta; `theta_0`: the policy to start from; all in the policy's own units."""
+    """`lower`, `upper`: the domain of theta; `theta_0`: the policy to start from; all in the policy's own units.
+
+    `hardware`: whether the runner moves something real. It is taken for that unless it says false.
+    """
 
     name = "custom"
     plants = ("own",)
@@ -25,6 +28,7 @@ class Custom(Task):
         lower: ArrayLike | None = None,
         upper: ArrayLike | None = None,
         theta_0: ArrayLike | None = None,
+        hardware: bool = True,
     ) -> None:
         raise InvalidInput("task custom has no plant of ours; bring your own runner (docs/INTEGRATION.md)")
 
@@ -36,12 +40,14 @@ class Custom(Task):
         lower: ArrayLike | None = None,
         upper: ArrayLike | None = None,
         theta_0: ArrayLike | None = None,
+        hardware: bool = True,
     ) -> Problem:
         cls.plant_of(plant)
         named: dict[str, Any] = {"lower": lower, "upper": upper, "theta_0": theta_0}
         if missing := [name for name, value in named.items() if value is None]:
             raise InvalidInput(f"task custom needs the option {missing[0]}, a list of numbers (see config/custom.yaml)")
-        return custom_problem(**{name: np.asarray(value, dtype=np.float64) for name, value in named.items()})
+        domain = {name: np.asarray(value, dtype=np.float64) for name, value in named.items()}
+        return custom_problem(**domain, hardware=hardware)
 
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None

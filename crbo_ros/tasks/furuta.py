@@ -15,7 +15,7 @@ theta_0 earns 0.684.
 from __future__ import annotations
 
 import math
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,37 @@ from crbo_ros.core.problem import Problem, digest
 from crbo_ros.core.space import Space
 from crbo_ros.plants.base import Plant
 from crbo_ros.plants.qube.hardware import QubeHardware
-from crbo_ros.plants.qube.model import PARAMETERS
+from crbo_ros.plants.qube.model import PARAMETERS, plausible
 from crbo_ros.plants.qube.simulation import QubeSim
+from crbo_ros.policies.agent import Agent
 from crbo_ros.policies.nn import NNPolicy
 from crbo_ros.registry import load
-from crbo_ros.tasks.base import COMPLETED, FAILED, NAN, STOPPED, TERMINATED, Outcome, Task, Trajectory, Watch, plain
+from crbo_ros.tasks.base import (
+    COMPLETED,
+    ENSEMBLE,
+    FAILED,
+    NAN,
+    STOPPED,
+    TERMINATED,
+    Outcome,
+    Task,
+    Trajectory,
+    Watch,
+    plain,
+)
 from crbo_ros.tasks.episode import run_episode
 from crbo_ros.tasks.signals import read_signals
 
 Array = NDArray[np.float64]
 COLUMNS = ("arm", "pendulum", "arm_rate", "pendulum_rate", "voltage")  # rad, rad, rad/s, rad/s, V
+PLAUSIBLE = 4  # plants of the ensemble
+VOLTAGE = 3.0  # V, the most that a policy may ask for
 
 
-def _read_policy() -> tuple[NNPolicy, bytes]:
-    """The policy that the package brings, and its file's content."""
-    with as_file(files("crbo_ros") / "data" / "furuta.npz") as path:
-        return NNPolicy.load(path), path.read_bytes()
+def _read_policy(weights: str | Path | None) -> tuple[NNPolicy, bytes]:
+    """The policy (the package's own by default), and its file's content."""
+    path = Path(weights or Furuta.own_files()["weights"])
+    return NNPolicy.load(path), path.read_bytes()
 
 
 class Furuta(Task):
@@ -51,7 +66,8 @@ class Furuta(Task):
     On the simulated Qubes an episode is one compiled call (some 15 ms). `stepped` takes it one control period at a
     time instead, with the same result bit for bit; `realtime` does so at the pace of the wall clock. Both call `watch`
     before every action, so that a stop takes effect within one period. `plant_options` go to the plant. `signals` are
-    limits of safety signals by column: {"voltage": 2.5, "arm": [1.2, 1.5]}, the second one a hard limit.
+    limits of safety signals by column: {"voltage": 2.5, "arm": [1.2, 1.5]}, the second one a hard limit. `weights` is a
+    policy file of your own (policies/nn.py).
     """
 
     name = "furuta"
@@ -72,11 +88,12 @@ class Furuta(Task):
         stepped: bool = False,
         plant_options: dict[str, Any] | None = None,
         signals: dict[str, Any] | None = None,
+        weights: str | Path | None = None,
     ) -> None:
-        super().__init__(plant, self.problem(plant, plant_options=plant_options))
+        super().__init__(plant, self.problem(plant, plant_options=plant_options, weights=weights))
         self.signals = read_signals(signals, self.columns)
         self.settings = compiled.FurutaSettings()
-        self.policy, _ = _read_policy()
+        self.policy, _ = _read_policy(weights)
         self.plant = self._make_plant(realtime, plant_options or {})
         self.compiled = isinstance(self.plant, QubeSim) and not stepped
         self.holds_start = not self.compiled
@@ -90,10 +107,11 @@ class Furuta(Task):
         stepped: bool = False,
         plant_options: dict[str, Any] | None = None,
         signals: dict[str, Any] | None = None,
+        weights: str | Path | None = None,
     ) -> Problem:
         """The facts, from the policy's file alone; on hardware an episode includes bringing the pendulum up."""
         name = cls.plant_of(plant)
-        policy, content = _read_policy()
+        policy, content = _read_policy(weights)
         theta_0 = policy.get_weights()
         kind = QubeHardware if name in ("qube_hardware", "qube_pal") else QubeSim
         if name not in cls.plants:
@@ -113,6 +131,18 @@ class Furuta(Task):
             policy=digest(content),
             j_min_drop=cls.j_min_drop,
         )
+
+    @classmethod
+    def own_files(cls) -> dict[str, Path]:
+        return {"weights": Path(str(files("crbo_ros") / "data" / "furuta.npz"))}
+
+    @classmethod
+    def simulators(cls, plant: str, **options: Any) -> list[Task]:
+        """Also the ensemble: plausible plants around the data sheet's (plants/qube/model.py)."""
+        if plant != ENSEMBLE:
+            return super().simulators(plant, **options)
+        rng, weights = np.random.default_rng(0), options.get("weights")
+        return [cls("nominal", plant_options={"changes": plausible(rng)}, weights=weights) for _ in range(PLAUSIBLE)]
 
     def _make_plant(self, realtime: bool, options: dict[str, Any]) -> Plant:
         plant: Plant
@@ -158,9 +188,21 @@ class Furuta(Task):
             self._add_reference(outcome.trajectory)
         return outcome
 
+    def exported(self, theta: ArrayLike) -> Agent:
+        """The network with its voltage limits; the reference is its fifth input."""
+        self.policy.set_weights(self.space.check(theta))
+        w1, b1, w2, b2, w3, b3 = self.policy.layers()
+        units = dict(zip(COLUMNS, ("rad", "rad", "rad/s", "rad/s", "V"), strict=True))
+        names = [f"{name} [{unit}]" for name, unit in units.items()]
+        meta = {"rate": self.plant.rate, "observations": [*names[:4], "arm reference [rad]"], "actions": names[4:]}
+        return Agent(
+            [(w1, b1), (w2, b2), (w3, b3)], output="clip", low=[-VOLTAGE], high=[VOLTAGE], meta=meta,
+            input_offset=self.policy.input_offset, input_scale=self.policy.input_scale,
+        )  # fmt: skip
+
     def _act(self, step: int, observation: Array) -> Array:
         voltage = self.policy(np.append(observation, self.reference(step)))
-        return np.clip(voltage, -3.0, 3.0)
+        return np.clip(voltage, -VOLTAGE, VOLTAGE)
 
     def _judge(self, step: int, observation: Array, action: Array) -> tuple[float, str | None]:
         reward = compiled.furuta_reward(

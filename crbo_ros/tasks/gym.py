@@ -14,8 +14,7 @@ reward of step t is that of the state which the step led to.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,10 @@ Array = NDArray[np.float64]
 
 
 class GymTask(Task):
-    """`env`: gymnasium id; `weights`: agent file; `width`: the domain is theta_0 +- width."""
+    """`env`: gymnasium id; `weights`: agent file; `width`: the domain is theta_0 +- width.
+
+    `physics` are other values of the environment's own numbers (mass, length, ...): another robot than the agent knows.
+    """
 
     name = "gym"
     plants: tuple[str, ...] = ("gymnasium",)
@@ -56,12 +58,13 @@ class GymTask(Task):
         width: float = 1.0,
         gamma: float | None = None,
         env_options: dict[str, Any] | None = None,
+        physics: dict[str, float] | None = None,
     ) -> None:
-        super().__init__(plant, self._facts(plant, env, weights, width, gamma, env_options))
+        super().__init__(plant, self._facts(plant, env, weights, width, gamma, env_options, physics))
         assert env
         assert weights
         self.agent = Agent.load(Path(weights))
-        self.plant = GymnasiumPlant(env, **(env_options or {}))
+        self.plant = GymnasiumPlant(env, physics=physics, **(env_options or {}))
         if self.plant_name == "gymnasium":
             self._match()
 
@@ -75,9 +78,10 @@ class GymTask(Task):
         width: float = 1.0,
         gamma: float | None = None,
         env_options: dict[str, Any] | None = None,
+        physics: dict[str, float] | None = None,
     ) -> Problem:
         """The facts, from the agent's file and gymnasium's registry; no environment is made."""
-        return cls._facts(plant, env, weights, width, gamma, env_options)
+        return cls._facts(plant, env, weights, width, gamma, env_options, physics)
 
     @classmethod
     def _facts(
@@ -88,8 +92,11 @@ class GymTask(Task):
         width: float,
         gamma: float | None,
         env_options: dict[str, Any] | None,
+        physics: dict[str, float] | None,
     ) -> Problem:
         name = cls.plant_of(plant)
+        if physics and name != "gymnasium":
+            raise InvalidInput("physics: only the plant gymnasium can be changed")
         if not env or not weights:
             raise InvalidInput(f"task {cls.name!r} needs env (a gymnasium id) and weights (made by ./crbo import-sb3)")
         if not (np.isfinite(width) and width > 0.0):
@@ -103,7 +110,7 @@ class GymTask(Task):
             gamma=cls.gamma if gamma is None else float(gamma),
             episodes=cls.episodes,
             episode_seconds=cls._seconds(env, env_options or {}),
-            options=plain({"env": env, "env_options": env_options}),
+            options=plain({"env": env, "env_options": env_options, "physics": physics or None}),
             policy=digest(Path(weights).read_bytes()),
             j_min_drop=cls.j_min_drop,
         )
@@ -191,6 +198,14 @@ class GymTask(Task):
         end, reason = (TERMINATED, self.end_reason) if ran.terminated else (COMPLETED, "")
         return Outcome(float(rewards.sum()), end, reason, steps, seconds, {}, trajectory)
 
+    def exported(self, theta: ArrayLike) -> Agent:
+        """The agent, with theta as its last layer."""
+        self.agent.set_weights(self.space.check(theta))
+        n, rate = self.agent.n_in, getattr(self.plant, "rate", 0.0)
+        names = self._columns()
+        self.agent.meta |= {"rate": rate, "observations": list(names[:n]), "actions": list(names[n:])}
+        return self.agent
+
     def _columns(self) -> tuple[str, ...]:
         n_action = 1 if self.agent.output == "greedy" else self.agent.n_out
         observations = self.observation_names or tuple(f"observation[{i}]" for i in range(self.agent.n_in))
@@ -220,26 +235,35 @@ class _Adapted(GymTask):
     steps: int
 
     def __init__(
-        self, plant: str | None = None, *, weights: str | Path | None = None, gamma: float | None = None
+        self,
+        plant: str | None = None,
+        *,
+        weights: str | Path | None = None,
+        gamma: float | None = None,
+        physics: dict[str, float] | None = None,
     ) -> None:
-        with self._own_weights() as own:
-            super().__init__(plant, env=self.env, weights=weights or own, width=self.width, gamma=gamma)
+        weights = weights or self.own_files()["weights"]
+        super().__init__(plant, env=self.env, weights=weights, width=self.width, gamma=gamma, physics=physics)
 
     @classmethod
     def problem(  # type: ignore[override]  # env, width and env_options are its own
-        cls, plant: str | None = None, *, weights: str | Path | None = None, gamma: float | None = None
+        cls,
+        plant: str | None = None,
+        *,
+        weights: str | Path | None = None,
+        gamma: float | None = None,
+        physics: dict[str, float] | None = None,
     ) -> Problem:
         """The facts, from the agent's file alone."""
-        with cls._own_weights() as own:
-            return cls._facts(plant, cls.env, weights or own, cls.width, gamma, None)
+        return cls._facts(plant, cls.env, weights or cls.own_files()["weights"], cls.width, gamma, None, physics)
 
     @classmethod
     def _seconds(cls, env: str, options: dict[str, Any]) -> float:
         return cls.steps / RATES[env]
 
     @classmethod
-    def _own_weights(cls) -> AbstractContextManager[Path]:
-        return as_file(files("crbo_ros") / "data" / f"{cls.name}.npz")
+    def own_files(cls) -> dict[str, Path]:
+        return {"weights": Path(str(files("crbo_ros") / "data" / f"{cls.name}.npz"))}
 
 
 class Pendulum(_Adapted):

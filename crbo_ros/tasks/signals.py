@@ -1,14 +1,15 @@
 """Safety signals beside the return: what must not be exceeded, however good the return was.
 
 A task names columns of its trajectories (an angle, a torque, a speed) with a limit in `Task.signals`. Their largest
-absolute values go with the episode's result; one beyond its limit makes the episode a violation of the contract
-(core.contract). Beyond a hard limit the episode ends at once, before the next action, without a return.
+absolute values (or what the task itself tells as Outcome.signals) go with the episode's result; one beyond its limit
+makes the episode a violation of the contract (core.contract). Beyond a hard limit the episode ends at once, before the
+next action, without a return.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +64,21 @@ class SignalWatch:
         return getattr(self._watch, name)  # (ready, for a plant that holds its start)
 
 
+def signals_of(named: Iterable[Any]) -> tuple[tuple[Signal, ...], tuple[str, ...]]:
+    """(Task.signals, Task.columns) of signals that have a name, a limit and a hard limit of their own."""
+    signals = tuple(Signal(each.name, each.limit, each.hard) for each in named)
+    return signals, tuple(signal.column for signal in signals)
+
+
+def beyond(signals: tuple[Signal, ...], values: Mapping[str, float]) -> list[str]:
+    """Which of the largest absolute values, by name, went beyond their limits, in words."""
+    return [
+        f"{s.column} {values[s.column]:.4g} is beyond its limit {s.limit:g}"
+        for s in signals
+        if s.column in values and not values[s.column] <= s.limit
+    ]
+
+
 def watched_rollout(
     task: Task, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
 ) -> Outcome:
@@ -73,17 +89,12 @@ def watched_rollout(
     hard = any(math.isfinite(signal.hard) for signal in task.signals)
     outcome = task.rollout(theta, rng, record=True, watch=eyes if hard else watch)
     columns = outcome.trajectory.columns if outcome.trajectory is not None else {}
-    values = {
+    values = outcome.signals or {
         s.column: float(np.max(np.abs(columns[s.column]), initial=0.0)) for s in task.signals if s.column in columns
     }
-    beyond = [
-        f"{s.column} {values[s.column]:.4g} is beyond its limit {s.limit:g}"
-        for s in task.signals
-        if s.column in values and not values[s.column] <= s.limit
-    ]
     if eyes.ended and outcome.end == STOPPED:  # by the policy's fault: it is not tried again
         outcome = replace(outcome, end=FAILED, reason=eyes.ended)
     limits = {signal.column: signal.limit for signal in task.signals if signal.column in values}
-    violation = "; ".join([eyes.ended] if eyes.ended else beyond)
+    violation = "; ".join([eyes.ended] if eyes.ended else beyond(task.signals, values))
     trajectory = outcome.trajectory if record else None
     return replace(outcome, signals=values, limits=limits, violation=violation, trajectory=trajectory)

@@ -21,8 +21,10 @@ from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed
 from crbo_ros.plants.ros.config import TuningConfig, read_config
 from crbo_ros.plants.ros.episode import FAREWELL
 from crbo_ros.plants.ros.parameters import ANSWER, STOPPING, RosParameters
+from crbo_ros.policies.exported import Values
 from crbo_ros.ros.link import Stopped
 from crbo_ros.tasks.base import BROKEN, COMPLETED, FAILED, NAN, STOPPED, Outcome, Task, Watch, plain
+from crbo_ros.tasks.signals import beyond, signals_of
 
 Array = NDArray[np.float64]
 NOTHING = np.empty(0)
@@ -30,7 +32,9 @@ NOTHING = np.empty(0)
 
 def _required(config: str | Path | None) -> str | Path:
     if config is None:
-        raise InvalidInput("task tuning needs a YAML file: --config FILE (see examples/pid.yaml)")
+        raise InvalidInput(
+            "task tuning needs a YAML file: --config FILE (ros2 launch: config:=FILE); see examples/pid.yaml"
+        )
     return config
 
 
@@ -46,6 +50,8 @@ class Tuning(Task):
         self.config = read_config(_required(config))
         super().__init__(plant, self._facts(plant, self.config))
         self.plant = RosParameters(self.config, log=lambda text: print(f"tuning: {text}", flush=True))
+        self.plant.serial = self.config.robot
+        self.signals, self.columns = signals_of(self.config.safety)
         self._best = -math.inf
 
     @classmethod
@@ -71,9 +77,16 @@ class Tuning(Task):
             options={
                 "parameters": [parameter.label for parameter in config.parameters],
                 **({"fixed": [(p.label, p.start) for p in config.fixed]} if config.fixed else {}),
+                **({"robot": config.robot} if config.robot else {}),
             },
             returns=digest(plain({"episode": asdict(episode), "return": asdict(returns)})),
         )
+
+    def exported(self, theta: ArrayLike) -> Values:
+        """The parameters as their nodes hold them, those that are fixed as well."""
+        tuned = zip(self.config.parameters, self.space.check(theta), strict=True)
+        values = [*tuned, *((p, p.start) for p in self.config.fixed)]
+        return Values([(p.node, p.name, p.typed(value)) for p, value in values])
 
     def rollout(
         self, theta: ArrayLike, rng: np.random.Generator, *, record: bool = False, watch: Watch | None = None
@@ -83,24 +96,32 @@ class Tuning(Task):
         began = time.monotonic()
 
         def poll() -> None:
-            if watch is not None and (reason := watch(time.monotonic() - began, NOTHING, NOTHING)):
+            seen = self.plant.safety.largest()
+            if watch is not None and (reason := watch(time.monotonic() - began, seen, NOTHING)):
                 raise Stopped(reason)
 
+        def without(end: str, why: Exception) -> Outcome:
+            heard = self.plant.safety.heard(complete=False)
+            return Outcome(NAN, end, str(why), 0, time.monotonic() - began, signals=heard)
+
+        self.plant.safety.reset()
         try:
             self.plant.connect()
             poll()
             self.plant.apply(theta, poll)
             value, seconds = self.plant.episode(poll)
-            self._remember(theta, value)
+            heard = self.plant.safety.heard()
+            if not beyond(self.signals, heard):
+                self._remember(theta, value)
         except Stopped as reason:
-            return Outcome(NAN, STOPPED, str(reason), 0, time.monotonic() - began)
+            return without(STOPPED, reason)
         except PolicyFailed as error:
-            return Outcome(NAN, FAILED, str(error), 0, time.monotonic() - began)
+            return without(FAILED, error)
         except PlantError as error:
-            return Outcome(NAN, BROKEN, str(error), 0, time.monotonic() - began)
+            return without(BROKEN, error)
         finally:
             self.plant.stop()
-        return Outcome(value, COMPLETED, "", 1, seconds)
+        return Outcome(value, COMPLETED, "", 1, seconds, signals=heard)
 
     def _remember(self, theta: Array, value: float) -> None:
         """The best values so far are those to rest on, if the file says so."""

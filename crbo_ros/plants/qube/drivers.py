@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from abc import ABC, abstractmethod
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,12 @@ PAL = (
 )
 
 
+def require(module: str, advice: str) -> None:
+    """MissingDependency with the advice where a package is not installed. Imports nothing of it."""
+    if module not in sys.modules and find_spec(module) is None:
+        raise MissingDependency(f"{advice}. (there is no package {module})")
+
+
 def import_driver(module: str, name: str, advice: str) -> Any:
     """`name` from a package of somebody else's, or MissingDependency that says what to install.
 
@@ -50,6 +58,7 @@ def import_driver(module: str, name: str, advice: str) -> Any:
 class QubeDriver(ABC):
     """All methods may hang or raise anything: they are called in the plant's host (device.py) and nowhere else."""
 
+    needs: tuple[str, str] | None = None  # a package of somebody else's, and what to do where it is missing
     self_paced = False  # True: `exchange` waits for the card's clock itself
 
     @abstractmethod
@@ -77,6 +86,8 @@ class QubeDriver(ABC):
 
 class GymBrtDriver(QubeDriver):
     """gym-brt's QubeHardware. Its own resets can loop for ever and are not used."""
+
+    needs = ("gym_brt", GYM_BRT + HIL)
 
     self_paced = True  # its reader task blocks until the card's next sample
 
@@ -109,6 +120,8 @@ class GymBrtDriver(QubeDriver):
 
 class PalDriver(QubeDriver):
     """Quanser's pal, Qube Servo 2 or 3, a real one or the virtual one of Quanser Interactive Labs."""
+
+    needs = ("pal", PAL)
 
     def __init__(self, version: int = 2, board: int = 0, virtual: bool = False, signs: tuple[int, ...] = (-1, 1, 1)):
         self.version, self.board, self.virtual = version, board, virtual

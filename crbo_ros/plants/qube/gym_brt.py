@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crbo_ros.errors import InvalidInput, PlantError
 from crbo_ros.plants.base import Plant
-from crbo_ros.plants.qube.drivers import GYM_BRT, import_driver
+from crbo_ros.plants.qube.drivers import GYM_BRT, import_driver, require
 from crbo_ros.plants.qube.simulation import START_SPREAD
 
 Array = NDArray[np.float64]
@@ -27,6 +27,9 @@ class GymBrtSim(Plant):
     def __init__(self, forward_model: str = "ode", rate: float = 250.0, max_voltage: float = 3.0) -> None:
         self.forward_model, self.rate, self.max_voltage = forward_model, rate, max_voltage
         self._simulator: Any = None
+
+    def check(self) -> None:
+        require("gym_brt", GYM_BRT)
 
     def connect(self) -> None:
         simulator = import_driver("gym_brt.quanser", "QubeSimulator", GYM_BRT)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from crbo_ros.core.safe import Safe
 from crbo_ros.errors import InvalidInput, PlantError, PolicyFailed, UnknownName
 from crbo_ros.plants.base import Plant, ResetStopped
 from crbo_ros.plants.hosted import PlantHost
-from crbo_ros.plants.qube.drivers import DRIVERS
+from crbo_ros.plants.qube.drivers import DRIVERS, require
 from crbo_ros.plants.qube.start import MODES, Start
 from crbo_ros.plants.realtime import LOOP, priority
 
@@ -71,10 +72,16 @@ class QubeHardware(Plant):
         self.driver, self.start, self.driver_options = driver, start, driver_options
         self.rate, self.max_voltage, self.start_voltage = rate, max_voltage, start_voltage
         self.reset_timeout, self.silence, self.open_timeout = reset_timeout, silence, open_timeout
+        self.serial = f"Qube, board {driver_options.get('board', 0)} of {driver}"
         self._make_host, self._clock = make_host, clock
         self._host: Any = None
         self._hurried = 0  # the thread that runs an episode
         self._check_direction, self._attempt = True, 0  # of the start-up, kept from one reset to the next
+
+    def check(self) -> None:
+        needs = DRIVERS[self.driver].needs if self.driver in DRIVERS else None
+        if needs is not None:
+            require(*needs)
 
     def connect(self) -> None:
         if self._host is not None:
@@ -137,14 +144,18 @@ class QubeHardware(Plant):
         return self._host
 
     def step(self, action: Array) -> Array:
-        voltage = float(np.asarray(action, dtype=np.float64).reshape(-1)[0])
-        if not np.isfinite(voltage):
+        voltage = float(action[0])
+        if not math.isfinite(voltage):
             self.stop()
             raise PolicyFailed(f"action[0] is {voltage}; a voltage must be finite")
         if self._host is None:
             raise PlantError("the Qube is not connected; use it in a `with` block")
         observation: Array = self._host.command([min(max(voltage, -self.max_voltage), self.max_voltage)])
         return observation
+
+    def limits_in_words(self) -> str:
+        start = f", {self.start_voltage:g} V in the swing-up" if self.start == "swing_up" else ""
+        return f"up to {self.max_voltage:g} V{start}; 0 V after {1e3 * PERIODS / self.rate:g} ms without a command"
 
     def stop(self) -> Safe:
         """0 V, now, and what the arm tells of it."""

@@ -6,10 +6,15 @@ its centre) are theirs too; with them the linearisation at the upright has the e
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros import checks
 from crbo_ros.compiled import QubeParameters, qube_acceleration
+from crbo_ros.errors import InvalidInput
 
 COUNTS = 2048.0  # of both encoders, per revolution
 FILTER_BANDWIDTH = 50.0  # rad/s, of the driver's velocity filter 50 s / (s + 50)
@@ -43,6 +48,47 @@ def stand_in() -> QubeParameters:
         filter_bandwidth=FILTER_BANDWIDTH,
         latency=1.0,
     )
+
+
+def changed(parameters: QubeParameters, changes: Mapping[str, float]) -> QubeParameters:
+    """With other values of some fields, or InvalidInput that names the one that is none."""
+    for name, value in changes.items():
+        if name not in parameters._fields:
+            raise InvalidInput(f"changes: a Qube has no {name!r}; it has {', '.join(parameters._fields)}")
+        checks.number(value, f"changes: {name}")
+    return parameters._replace(**{name: float(value) for name, value in changes.items()})
+
+
+def plausible(rng: np.random.Generator) -> dict[str, float]:
+    """Changes to the data sheet's plant that a real one may have, as far as can be said without looking at any.
+
+    Ranges: what data sheets of such motors allow (resistance 15 %, torque constant 10 %), what scale and ruler leave
+    (masses 10 %, length 3 %), damping by a factor of e either way, friction, cable and dead band from nothing to as
+    much as still lets the arm move below 0.5 V. The electronics (encoders, velocity filter, order of reading and
+    writing) are the driver's, and known.
+    """
+    base = QubeParameters()
+    mass, length, torque = (base.mp * rng.uniform(0.9, 1.1), base.Lp * rng.uniform(0.97, 1.03), rng.uniform(0.9, 1.1))
+    found = {
+        "Rm": base.Rm * rng.uniform(0.85, 1.15),
+        "kt": base.kt * torque,
+        "km": base.km * torque,
+        "Jr": base.Jr * rng.uniform(0.9, 1.1),
+        "mp": mass,
+        "Lp": length,
+        "Jp": mass * length**2 / 12.0,
+        "Dr": base.Dr * math.exp(rng.uniform(-1.0, 1.0)),
+        "Dp": base.Dp * math.exp(rng.uniform(-1.0, 1.0)),
+        "arm_coulomb": rng.uniform(0.0, 2e-3),
+        "pendulum_coulomb": rng.uniform(0.0, 4e-5),
+        "cable_stiffness": rng.uniform(0.0, 2e-3),
+        "cable_bias": rng.uniform(-5e-4, 5e-4),
+        "dead_band": rng.uniform(0.0, 0.2),
+        "encoder_counts": COUNTS,
+        "filter_bandwidth": FILTER_BANDWIDTH,
+        "latency": 1.0,
+    }
+    return {name: float(value) for name, value in found.items()}
 
 
 PARAMETERS = {"nominal": nominal, "stand_in": stand_in}

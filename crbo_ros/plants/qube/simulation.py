@@ -8,22 +8,32 @@ from numpy.typing import NDArray
 from crbo_ros.compiled import QubeParameters, qube_measure, qube_step
 from crbo_ros.errors import InvalidInput, PlantError, UnknownName
 from crbo_ros.plants.base import Plant
-from crbo_ros.plants.qube.model import PARAMETERS
+from crbo_ros.plants.qube.model import PARAMETERS, changed
 
 Array = NDArray[np.float64]
 START_SPREAD = 0.01  # standard deviation of all four states at the start, rad and rad/s, as in gym-brt
 
 
 class QubeSim(Plant):
-    """Observation (4,): arm, pendulum (0 = upright), their rates. Action (1,): V, clipped to the plant's limit."""
+    """Observation (4,): arm, pendulum (0 = upright), their rates. Action (1,): V, clipped to the plant's limit.
+
+    `changes` are other values of some of its parameters: {"mp": 0.026}.
+    """
 
     joint_names = ("arm", "pendulum")
 
-    def __init__(self, parameters: str | QubeParameters = "nominal", start_spread: float = START_SPREAD) -> None:
+    def __init__(
+        self,
+        parameters: str | QubeParameters = "nominal",
+        start_spread: float = START_SPREAD,
+        changes: dict[str, float] | None = None,
+    ) -> None:
         if isinstance(parameters, str):
             if parameters not in PARAMETERS:
                 raise UnknownName(f"no Qube is called {parameters!r}; there are: {', '.join(PARAMETERS)}")
             parameters = PARAMETERS[parameters]()
+        if changes:
+            parameters = changed(parameters, changes)
         self.parameters = parameters
         self.rate = parameters.rate
         self.start_spread = start_spread

@@ -1,9 +1,15 @@
-"""The YAML file of the tuning task (docs/INTEGRATION.md, examples/pid.yaml) as values, checked. No ROS."""
+"""The YAML file of the tuning task (docs/INTEGRATION.md, examples/pid.yaml) as values, checked. No ROS.
+
+`safety` is the arm's as well; it names what must not be exceeded, however good the return was:
+
+    safety:
+      - {name: current, topic: /motor/state, type: my_msgs/msg/Motor, field: current, limit: 5.0, hard: 8.0}
+      - {joint: elbow, of: effort, limit: 20.0, hard: 30.0}        # an arm's joint: position, velocity or effort
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +18,8 @@ from typing import Any
 from crbo_ros.core.space import Space
 from crbo_ros.errors import InvalidInput
 from crbo_ros.returns.definition import ReturnDefinition, definition, read_definition
-from crbo_ros.returns.fields import field_steps
-from crbo_ros.yaml_section import Missing, Section, read_yaml
+from crbo_ros.returns.fields import field_steps, number_at
+from crbo_ros.yaml_section import Section, read_yaml
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
@@ -22,7 +28,8 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "max": max,
     "last": lambda values: values[-1],
 }
-INTERFACE = re.compile(r"[A-Za-z]\w*/(msg|srv|action)/[A-Za-z]\w*")
+SILENCE = 1.0  # s without a message of a safety signal that has a hard limit
+QUANTITIES = ("position", "velocity", "effort")  # of sensor_msgs/msg/JointState
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,10 @@ class Tuned:
     @property
     def label(self) -> str:
         return f"{self.node} {self.name}"
+
+    def typed(self, value: float) -> Any:
+        """A value of theta as the node holds it."""
+        return float(value) if self.kind == "double" else bool(round(value)) if self.kind == "bool" else round(value)
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,32 @@ class ReturnConfig:
 
 
 @dataclass(frozen=True)
+class SafetySignal:
+    """The absolute value of a number that a topic tells, and its limits."""
+
+    name: str
+    topic: str
+    type: str
+    field: str  # of a joint state: position, velocity or effort
+    limit: float  # beyond it the episode is a violation
+    hard: float = math.inf  # beyond it the episode ends, too
+    silence: float = SILENCE
+    joint: str = ""  # whose, in a joint state
+
+    def value(self, message: Any) -> float | None:
+        """|number|; infinite where it is not finite, None where the message is about something else."""
+        if not self.joint:
+            try:
+                return abs(number_at(message, self.field))
+            except InvalidInput:
+                return math.inf
+        found = dict(zip(message.name, getattr(message, self.field), strict=False))
+        if self.joint not in found:
+            return None
+        return abs(found[self.joint]) if math.isfinite(found[self.joint]) else math.inf
+
+
+@dataclass(frozen=True)
 class TuningConfig:
     parameters: tuple[Tuned, ...]
     episode: EpisodeConfig
@@ -105,6 +142,8 @@ class TuningConfig:
     rest: str = "best"  # the values between episodes and after a stop: best known so far, or start
     fixed: tuple[Tuned, ...] = ()  # set with the others, always to their start value; no part of theta
     below: tuple[tuple[int, int], ...] = ()  # theta_i < theta_j
+    safety: tuple[SafetySignal, ...] = ()
+    robot: str = ""  # its serial number or name, for the record
 
     @property
     def space(self) -> Space:
@@ -135,6 +174,7 @@ def read_config(path: str | Path) -> TuningConfig:
     config = TuningConfig(
         parameters, episode, returns, read_gamma(root), root.text("rest", "best", choices=("best", "start")),
         fixed=tuple(parameter for fixed, parameter in listed if fixed), below=_below(root, parameters),
+        safety=read_safety(root), robot=root.text("robot", ""),
     )  # fmt: skip
     root.close()
     return config
@@ -169,10 +209,10 @@ def _tuned(section: Section) -> Tuned:
     kind = section.text("type", "double", choices=("double", "integer", "bool"))
     if kind == "bool":
         on = section.flag("start")
-        return Tuned(absolute_name(section, "node"), section.text("name"), 0.0, 1.0, float(on), kind=kind)
+        return Tuned(section.absolute_name("node"), section.text("name"), 0.0, 1.0, float(on), kind=kind)
     if section.flag("fixed"):
         value = section.number("start")
-        return Tuned(absolute_name(section, "node"), section.text("name"), value, value, value, kind=kind)
+        return Tuned(section.absolute_name("node"), section.text("name"), value, value, value, kind=kind)
     lower, upper, start = (section.number(name) for name in ("lower", "upper", "start"))
     log = section.text("scale", "linear", choices=("linear", "log")) == "log"
     if lower >= upper:
@@ -181,14 +221,39 @@ def _tuned(section: Section) -> Tuned:
         raise section.error(f"{start:g} is outside [{lower:g}, {upper:g}]", "start")
     if log and lower <= 0.0:
         raise section.error(f"{lower:g}: a log scale needs bounds above 0", "lower")
-    return Tuned(absolute_name(section, "node"), section.text("name"), lower, upper, start, log, kind)
+    return Tuned(section.absolute_name("node"), section.text("name"), lower, upper, start, log, kind)
+
+
+def read_safety(root: Section, states: str = "", joints: tuple[str, ...] = ()) -> tuple[SafetySignal, ...]:
+    """The file's `safety`, if there is one; `states` and `joints` are an arm's."""
+    found: list[SafetySignal] = []
+    for section in root.list("safety") if root.has("safety") else ():
+        if joints and section.has("joint"):
+            joint, of = section.text("joint", choices=joints), section.text("of", choices=QUANTITIES)
+            source = (f"{joint} {of}", states, "sensor_msgs/msg/JointState", of)
+        else:
+            joint, field = "", section.text("field")
+            try:
+                field_steps(field)
+            except InvalidInput as error:
+                raise section.error(str(error), "field") from None
+            topic, type_ = section.absolute_name("topic"), section.interface("type", "msg")
+            source = (section.text("name", f"{topic} {field}"), topic, type_, field)
+        limit, hard = section.number("limit", positive=True), section.number("hard", None, positive=True)
+        if hard is not None and hard < limit:
+            raise section.error(f"{hard:g} is below the limit {limit:g}", "hard")
+        if source[0] in [signal.name for signal in found]:
+            raise section.error(f"{source[0]!r} is there twice")
+        silence = section.seconds("silence", SILENCE)
+        found.append(SafetySignal(*source, limit, math.inf if hard is None else hard, silence, joint))
+    return tuple(found)
 
 
 def read_episode(section: Section) -> EpisodeConfig:
     started, stopped = section.section("start"), section.section("stop")
     start = None if started is None else _call(started, ("service", "action", "topic"))
     stop = None if stopped is None else _call(stopped, ("service",))
-    seconds = section.number("seconds", None, positive=True)
+    seconds = section.seconds("seconds", None)
     if (start is None or start.kind == "topic") and seconds is None:
         raise section.error("needs `start` (a service or an action), or `seconds`, or both")
     unstoppable = section.flag("unstoppable")
@@ -202,15 +267,15 @@ def read_episode(section: Section) -> EpisodeConfig:
         seconds,
         stop,
         unstoppable,
-        section.number("delay", 0.0, minimum=0.0),
-        section.number("timeout", 60.0, positive=True),
+        section.seconds("delay", 0.0, positive=False),
+        section.seconds("timeout", 60.0),
     )
 
 
 def read_return(section: Section, has_answer: bool) -> ReturnConfig:
     if section.has("terms") or section.has("definition"):
         best_effort = section.text("reliability", "reliable", choices=("reliable", "best_effort")) == "best_effort"
-        settle = section.number("settle", 0.1, minimum=0.0)
+        settle = section.seconds("settle", 0.1, positive=False)
         if section.has("terms"):
             found = definition(section)
         else:
@@ -228,16 +293,16 @@ def read_return(section: Section, has_answer: bool) -> ReturnConfig:
     if chosen == ["topic"]:
         return ReturnConfig(
             field,
-            absolute_name(section, "topic"),
-            _interface(section, "type", "msg"),
+            section.absolute_name("topic"),
+            section.interface("type", "msg"),
             section.text("aggregate", choices=tuple(AGGREGATES)),
-            section.number("settle", 0.1, minimum=0.0),
+            section.seconds("settle", 0.1, positive=False),
             section.text("reliability", "reliable", choices=("reliable", "best_effort")) == "best_effort",
             negate=negate,
         )
     if chosen == ["service"]:
         call = Call(
-            "service", absolute_name(section, "service"), _interface(section, "type", "srv"), section.plain("request")
+            "service", section.absolute_name("service"), section.interface("type", "srv"), section.plain("request")
         )
         return ReturnConfig(field, service=call, negate=negate)
     if not section.flag("answer") or not has_answer:
@@ -250,29 +315,10 @@ def _call(section: Section, kinds: tuple[str, ...]) -> Call:
     if len(chosen) != 1:
         raise section.error(f"needs exactly one of {', '.join(kinds)}; there are: {', '.join(section.names)}")
     kind = chosen[0]
-    name = absolute_name(section, kind)
+    name = section.absolute_name(kind)
     if kind == "action":
-        return Call(kind, name, _interface(section, "type", "action"), section.plain("goal"))
+        return Call(kind, name, section.interface("type", "action"), section.plain("goal"))
     if kind == "topic":
-        return Call(kind, name, _interface(section, "type", "msg"), section.plain("message"))
+        return Call(kind, name, section.interface("type", "msg"), section.plain("message"))
     default = None if section.has("type") else "std_srvs/srv/Trigger"
-    return Call(kind, name, default or _interface(section, "type", "srv"), section.plain("request"))
-
-
-def absolute_name(section: Section, name: str, default: Any = Missing) -> str:
-    """A ROS name that does not depend on a namespace: the runner has one of its own."""
-    text = section.text(name, default)
-    if text is default:
-        return text
-    if not re.fullmatch(r"(/[A-Za-z_]\w*)+", text):
-        raise section.error(f"{text!r} is not an absolute ROS name, such as /arm/controller", name)
-    return text
-
-
-def _interface(section: Section, name: str, kind: str) -> str:
-    text = section.text(name)
-    match = INTERFACE.fullmatch(text)
-    if not match or match[1] != kind:
-        example = {"msg": "std_msgs/msg/Float64", "srv": "std_srvs/srv/Trigger", "action": "nav2_msgs/action/Wait"}
-        raise section.error(f"{text!r} is not a type such as {example[kind]}", name)
-    return text
+    return Call(kind, name, default or section.interface("type", "srv"), section.plain("request"))

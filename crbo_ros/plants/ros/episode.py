@@ -83,7 +83,12 @@ class RosReturn:
                 self._newest = time.monotonic()
 
     def check(self) -> None:
-        """PolicyFailed as soon as a hard limit of the definition is passed; looked at ten times a second."""
+        """PolicyFailed as soon as no return can come of it any more: a number that is not finite, or a hard limit of
+        the definition that is passed (looked at ten times a second)."""
+        with self._lock:
+            problem = self._problem
+        if problem:
+            raise PolicyFailed(problem)
         definition, now = self.config.definition, time.monotonic()
         if definition is None or not definition.limits or now - self._looked < 0.1:
             return
@@ -234,9 +239,7 @@ class RosEpisode:
         return answer.result
 
     def close(self) -> None:
-        goal, self._goal = self._goal, None
-        if goal is not None:
-            goal.close()
+        self._goal = None
 
     def stop(self, beat: Poll = no_poll) -> str:
         """End the episode, also by the stop service: what was seen of its end; PlantFailed if that was not seen."""

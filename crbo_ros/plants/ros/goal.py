@@ -29,6 +29,7 @@ class ActionGoal:
 
         self.link, self.name = link, name
         self._client: Any = ActionClient(link.node, interface(type_), name)
+        link.at_end(self._client.destroy)
         latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         status = interface("action_msgs/msg/GoalStatusArray")
         self._subscription = link.node.create_subscription(status, f"{name}/_action/status", self._hear, latched)
@@ -85,6 +86,3 @@ class ActionGoal:
         raise PlantFailed(
             f"the goal of {self.name} was not seen to end within {seconds:g} s (answer to the last cancel: {said})"
         )
-
-    def close(self) -> None:
-        self._client.destroy()

@@ -100,6 +100,7 @@ class JointTrajectoryArm(Connection):
             if self._host.alive:
                 return
             self.close()
+        self._check_dependencies()
         self.link.open()
         arguments = {"topic": self.topic, "states": self.states, "joints": list(self.joint_names),
                      "action": self.action, "manager": self.manager}  # fmt: skip
@@ -117,6 +118,17 @@ class JointTrajectoryArm(Connection):
             raise
         self._host = host
 
+    def _check_dependencies(self) -> None:
+        """Before a host is started and the controller is waited for."""
+        if not self.action:
+            return
+        try:
+            import control_msgs.action  # noqa: F401
+        except ImportError:
+            raise MissingDependency(
+                f"action {self.action}: needs control_msgs (apt install ros-$ROS_DISTRO-control-msgs), or use the topic"
+            ) from None
+
     def _listen(self) -> None:
         from rclpy.qos import qos_profile_sensor_data
         from sensor_msgs.msg import JointState
@@ -132,12 +144,6 @@ class JointTrajectoryArm(Connection):
                     f"no controller listens to {self.topic}; is it active (ros2 control list_controllers)?"
                 )
             return
-        try:
-            import control_msgs.action  # noqa: F401
-        except ImportError:
-            raise MissingDependency(
-                f"action {self.action}: needs control_msgs (apt install ros-$ROS_DISTRO-control-msgs), or use the topic"
-            ) from None
         self._goal = ActionGoal(self.link, ACTION, self.action)
         self._goal.connect()
 
@@ -179,9 +185,7 @@ class JointTrajectoryArm(Connection):
         self._release()
 
     def _release(self) -> None:
-        goal, self._goal = self._goal, None
-        if goal is not None:
-            goal.close()
+        self._goal = None
         self.link.close()
 
     # -- movement ---------------------------------------------------------------------------------
@@ -314,6 +318,9 @@ class JointTrajectoryArm(Connection):
                 f"(tolerance {self.tolerance.path:g})"
             )
 
+    def limits_in_words(self) -> str:
+        return self.limits.in_words()
+
     def stop(self) -> Safe:
         """Hold first, then cancel, then look; controller_manager as the last resort. What was seen."""
         if self.link.node is None:
@@ -417,6 +424,20 @@ class HoldArm:
         self.say, self._cancels = say, None
         if action:
             self._cancels = self.arm.link.client("action_msgs/srv/CancelGoal", f"{action}/_action/cancel_goal")
+        self._wait_until_able(action)
+
+    def _wait_until_able(self, action: str) -> None:
+        """Ready is who could hold the arm now: discovery may take a second or two, which would be too late then."""
+        arm, cancels = self.arm, self._cancels
+
+        def able() -> bool:
+            heard = arm._fresh() is not None and arm._publisher.get_subscription_count() > 0
+            return heard and (cancels is None or bool(cancels.service_is_ready()))
+
+        if not arm.link.wait(able, DISCOVERY) and not action:
+            raise PlantError(
+                f"the arm's host cannot hold it: no fresh state on {arm.states}, or nobody listens to {arm.topic}"
+            )
 
     def command(self, values: Any) -> None:
         """A beat: nothing to do."""

@@ -29,6 +29,7 @@ from crbo_ros.plants.hosted import PlantHost
 from crbo_ros.plants.journal import Journal
 from crbo_ros.plants.ros.config import Call, Tuned, TuningConfig
 from crbo_ros.plants.ros.episode import RosEpisode, RosReturn, message_of
+from crbo_ros.plants.ros.safety_signals import SafetyListener
 from crbo_ros.ros.link import Poll, RosLink, no_poll
 
 SET, GET = "rcl_interfaces/srv/SetParameters", "rcl_interfaces/srv/GetParameters"
@@ -51,6 +52,7 @@ class RosParameters(Connection):
         self.link = RosLink("crbo_tuning")
         self.runs = RosEpisode(self.link, config.episode)
         self.returns = RosReturn(self.link, config.returns)
+        self.safety = SafetyListener(self.link, config.safety)
         self.start = np.array([parameter.start for parameter in config.parameters])
         self.rest = self.start  # what stop() sets
         self._types: dict[str, int] = {}  # by label
@@ -84,6 +86,7 @@ class RosParameters(Connection):
             self._look()
             self.runs.connect()
             self.returns.connect()
+            self.safety.connect()
         except BaseException:
             host.dismiss()
             self.runs.close()
@@ -186,15 +189,21 @@ class RosParameters(Connection):
             self.beat()
             poll()
             self.returns.check()
+            self.safety.check()
 
         self._running = True
         self.returns.begin()
+        self.safety.begin()
         try:
             answer, seconds = self.runs.run(look)
             value = self.returns.end(answer, self.config.episode.timeout, look)
         finally:
             self.returns.abandon()
+            self.safety.end()
         return value, seconds
+
+    def limits_in_words(self) -> str:
+        return "; ".join(f"{p.label} {p.lower:g} to {p.upper:g}" for p in self.config.parameters)
 
     def stop(self) -> Safe:
         """End the episode and set the values to rest on; CONFIRMED when they read back and its end was seen."""
