@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
-from crbo_ros.view.numbers import number, percent
+from crbo_ros.numbers import percent
+from crbo_ros.protocol.records import VETOED
+from crbo_ros.view.answers import describe
+from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, CURVES, GAMMA, OUTCOME_COLORS, START
+from crbo_ros.view.headline import headline
 from crbo_ros.view.run_view import RunView, Series
 from crbo_ros.view.scale import Limits, visible, y_range
 
 MARKERS = {"vetoed": "x", "stopped": "s", "failed": "v", "returned": "<", "expired": "d"}
+SIZES = {"large": (8.0, 4.0), "small": (3.8, 3.4)}  # in: on a telephone the letters keep their size, the axes shrink
 HYPERPARAMETERS = {
     "lengthscale": "lengthscale (unit box)",
     "r0": "r0 (unit box)",
@@ -20,6 +28,27 @@ HYPERPARAMETERS = {
     "lipschitz": "L (upper bound)",
     "lipschitz_paper": "L (paper's estimate)",
 }
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place on a drawing that says something when a pointer rests on it."""
+
+    x: float
+    y: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A panel as SVG (base64), for one kind of screen; lengths in points."""
+
+    title: str
+    kind: str  # one of SIZES
+    width: float
+    height: float
+    source: str
+    spots: list[Spot]
 
 
 def draw_returns(axes: Any, run: RunView) -> None:
@@ -46,8 +75,14 @@ def draw_returns(axes: Any, run: RunView) -> None:
 
 def _legend(axes: Any) -> None:
     """Below the axes, where it hides nothing."""
+    from matplotlib.transforms import ScaledTranslation
+
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, ncols=4, frameon=False)
+        figure = axes.figure
+        below = axes.transAxes + ScaledTranslation(0.0, -0.42, figure.dpi_scale_trans)  # in: ticks and axis label
+        columns = 4 if figure.get_figwidth() > SIZES["small"][0] else 2
+        style = {"fontsize": 8, "ncols": columns, "frameon": False}
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, **style)
 
 
 def _draw_without_return(axes: Any, series: Series, limits: Limits | None) -> None:
@@ -100,11 +135,11 @@ def draw_coverage(axes: Any, run: RunView) -> None:
 def draw_hyperparameters(axes: Any, run: RunView) -> None:
     """The surrogate's metrics at each proposal, on a logarithmic scale."""
     drawn = False
-    for key, label in HYPERPARAMETERS.items():
+    for color, (key, label) in zip(CURVES, HYPERPARAMETERS.items(), strict=False):
         ids, values = run.metric(key)
         positive = values > 0.0
         if np.any(positive):
-            axes.plot(ids[positive], values[positive], linewidth=1.2, label=label)
+            axes.plot(ids[positive], values[positive], color=color, linewidth=1.2, label=label)
             drawn = True
     axes.set(xlabel="proposal", ylabel="hyperparameters")
     if drawn:
@@ -123,7 +158,7 @@ def draw_policy(axes: Any, run: RunView) -> None:
         best = space.to_unit(run.best.theta)
         axes.vlines(index, start, best, color=BEST, linewidth=1.5, alpha=0.6)
         axes.scatter(index, best, color=BEST, s=14, zorder=3, label=f"best (proposal {run.best.id})")
-    axes.scatter(index, start, color="0.3", s=10, zorder=2, label="theta_0")
+    axes.scatter(index, start, color=START, s=10, zorder=2, label="theta_0")
     axes.set(xlabel="parameter", ylabel="value (unit box)", ylim=(-0.03, 1.03))
     _legend(axes)
 
@@ -137,15 +172,39 @@ PANELS = {
 CONTRACT = ("Contract", draw_account)  # a panel of the page alone
 
 
-def panel(run: RunView, name: str, size: tuple[float, float] = (10.0, 4.0)) -> Any:
-    """One panel as a figure of its own."""
+def drawings(run: RunView) -> dict[str, list[Drawing]]:
+    """Every panel of the page, by name, for each kind of screen. The contract's only where there is one to draw."""
+    active = run.contract is not None and run.contract.contract.active and run.contract.ids
+    panels = PANELS | ({"contract": CONTRACT} if active else {})
+    return {name: [_drawing(run, name, *panel, kind) for kind in SIZES] for name, panel in panels.items()}
+
+
+def _drawing(run: RunView, name: str, title: str, draw: Any, kind: str) -> Drawing:
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    svg = io.BytesIO()
+    figure = Figure(figsize=SIZES[kind], layout="constrained")
     axes = figure.subplots()
-    (CONTRACT if name == "contract" else PANELS[name])[1](axes, run)
+    draw(axes, run)
     axes.grid(alpha=0.3)
-    return figure
+    with rc_context({"svg.hashsalt": "crbo_ros"}):  # the same run, the same bytes
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    width, height = (72.0 * inches for inches in SIZES[kind])
+    spots = (
+        [Spot(width * x, height * (1.0 - y), words) for x, y, words in _spots(axes, run)] if name == "returns" else []
+    )
+    return Drawing(title, kind, width, height, base64.b64encode(svg.getvalue()).decode(), spots)
+
+
+def _spots(axes: Any, run: RunView) -> Iterator[tuple[float, float, str]]:
+    """(x, y, words) of each episode where draw_returns has put it, in shares of the figure."""
+    low, high = axes.get_ylim()
+    for row in run.rows:
+        height = row.bound if row.outcome == VETOED else row.value
+        height = float(np.clip(height, low, high)) if np.isfinite(height) else low + 0.02 * (high - low)
+        x, y = axes.figure.transFigure.inverted().transform(axes.transData.transform((row.id, height)))
+        yield x, y, describe(row)
 
 
 def overview(run: RunView) -> Any:
@@ -157,16 +216,5 @@ def overview(run: RunView) -> Any:
         draw(axes, run)
         axes.set_title(title, fontsize=11)
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{run.name}: {headline(run)}")
+    figure.suptitle(headline(run) or f"{run.name}: nothing stored yet")
     return figure
-
-
-def headline(run: RunView) -> str:
-    """The run in one line."""
-    if run.experiment is None:
-        return "nothing stored yet"
-    row, y = run.experiment, run.returns
-    text = f"{row['method']} on {row['task']}, {row['dim']} parameters, {len(y)} episodes"
-    if len(y):
-        text += f", return {number(y[0])} → {number(y.max())}, average {number(y.mean())}"
-    return text

@@ -14,20 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.core.trial import NAN
 from crbo_ros.errors import InvalidInput
-from crbo_ros.protocol.records import VETOED
 from crbo_ros.view.run_view import RunView
-from crbo_ros.view.values import CODES, TOPICS, OptimizerState
+from crbo_ros.view.states import states
+from crbo_ros.view.values import CODES, TOPICS
 
 BUILTIN = {
     "builtin_interfaces/Time": "int32 sec\nuint32 nanosec\n",
     "builtin_interfaces/Duration": "int32 sec\nuint32 nanosec\n",
 }
 RECORDED = ("proposal", "safety_verdict", "episode_return", "optimizer_state")  # topics whose messages are in a store
-METRICS = (
-    "gamma gamma_effective r0 lengthscale signal_variance noise_variance lipschitz lipschitz_paper coverage"
-).split()
 
 Message = tuple[str, str, float, dict[str, Any]]  # topic, type, seconds, fields
 
@@ -51,41 +47,11 @@ def messages(run: RunView) -> Iterator[Message]:
     values: list[Any] = []
     for row in run.rows:
         values += [value for value in (row.proposal, *row.verdicts, row.episode) if value is not None]
-    values += _states(run)
+    values += states(run)
     topics = {kind: topic for topic, (_, kind) in TOPICS.items()}
     for value in sorted(values, key=lambda value: value.stamp):
         topic = topics[type(value)]
         yield topic, TOPICS[topic][0], value.stamp, plain(value)
-
-
-def _states(run: RunView) -> Iterator[OptimizerState]:
-    """The optimizer's state after each end of a proposal. The recommended policy is known for the last one only."""
-    facts = run.experiment
-    if facts is None:
-        return
-    values: list[float] = []
-    counts: dict[str, Any] = {"vetoed": 0, "failed": 0}
-    for n, id in enumerate(run.order, 1):
-        row = run.row(id)
-        assert row.episode is not None
-        if math.isfinite(row.value):
-            values.append(row.value)
-        else:
-            counts["vetoed" if row.outcome == VETOED else "failed"] += 1
-        last = n == len(run.order)
-        best = run.best if last else None
-        metrics: dict[str, Any] = {
-            name: float(v) for name in METRICS if isinstance(v := row.metrics.get(name), (int, float))
-        }
-        yield OptimizerState(
-            facts["name"], facts["uid"], facts["task"], facts["method"],
-            state="finished" if last and run.finished else "running",
-            message=run.finished if last else row.reason, dim=facts["dim"], names=run.names, completed=len(values),
-            last_return=values[-1] if values else NAN, average_return=float(np.mean(values)) if values else NAN,
-            best_id=best.id if best else -1, best_mean=best.mean if best else NAN,
-            best_observed=best.observed if best else NAN, start_return=values[0] if values else NAN,
-            stamp=row.episode.stamp, **counts, **metrics,
-        )  # fmt: skip
 
 
 def plain(value: Any) -> dict[str, Any]:

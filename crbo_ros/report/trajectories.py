@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from crbo_ros.view.numbers import number
+from crbo_ros.numbers import number
+from crbo_ros.view.colors import BEST, GAMMA
+from crbo_ros.view.record import remake
 from crbo_ros.view.run_view import RunView
 
 SEEDS = (0,)
@@ -35,11 +37,12 @@ def replay(run: RunView, options: dict[str, Any] | None = None) -> Replay:
 
 
 def _replay(run: RunView, options: dict[str, Any]) -> Replay:
-    from crbo_ros.registry import make_task
-
     assert run.experiment is not None
     assert run.best is not None
-    task = make_task(run.experiment["task"], options.pop("plant", None), **options)
+    from cycler import cycler
+    from matplotlib import rc_context
+
+    task = remake(run, **options)
     if getattr(getattr(task, "plant", None), "is_hardware", True):  # unknown: it may move something
         return Replay(note="the plant is hardware; a report moves nothing")
     if task.space.dim != len(run.best.theta):
@@ -56,10 +59,11 @@ def _replay(run: RunView, options: dict[str, Any]) -> Replay:
         if not trajectories:
             return Replay(note=note)
         path = Path(folder) / "trajectories.png"
-        try:
-            task.plot(trajectories, path)
-        except NotImplementedError:
-            _plot(trajectories, path)
+        with rc_context({"axes.prop_cycle": cycler(color=(GAMMA, BEST))}):
+            try:
+                task.plot(trajectories, path)
+            except NotImplementedError:
+                _plot(trajectories, path)
         return Replay(path.read_bytes(), note)
 
 

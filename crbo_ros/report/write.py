@@ -6,44 +6,63 @@ import base64
 import io
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from crbo_ros import __version__
-from crbo_ros.report.figures import CONTRACT, PANELS, headline, overview, panel
+from crbo_ros.errors import MissingDependency
+from crbo_ros.numbers import UNKNOWN, number, percent
+from crbo_ros.report.figures import Drawing, drawings, overview
 from crbo_ros.report.trajectories import Replay, replay
+from crbo_ros.view.answers import answers
 from crbo_ros.view.colors import OUTCOME_COLORS
 from crbo_ros.view.contract import contract_words
-from crbo_ros.view.numbers import UNKNOWN, number, percent
+from crbo_ros.view.headline import headline
 from crbo_ros.view.record import read_run
 from crbo_ros.view.run_view import RunView
 
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 68em; margin: 2em auto;
-       padding: 0 1em; }
-h1 { margin-bottom: 0; } h2 { margin-top: 1.8em; border-bottom: 1px solid #ddd; }
-p.lead { color: #555; margin-top: .3em; } img { max-width: 100%; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .15em .7em .15em 0; text-align: right; vertical-align: top; }
-th { color: #555; font-weight: 600; border-bottom: 1px solid #ccc; } td.text, th.text { text-align: left; }
-.cards { display: flex; flex-wrap: wrap; gap: 1em; margin: 1em 0; }
-.cards div { border: 1px solid #ddd; border-radius: 6px; padding: .5em .9em; min-width: 7em; }
-.cards b { display: block; font-size: 1.35em; } .cards span { color: #666; font-size: .85em; }
-.scroll { max-height: 32em; overflow: auto; } pre { background: #f6f6f6; padding: .8em; overflow: auto; }
-tr.failed td, tr.stopped td, tr.returned td, tr.expired td { color: #777; }
-""".strip()
-STYLE += f"\ntr.vetoed td {{ color: {OUTCOME_COLORS['vetoed']}; }}"
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,"><style>{style}</style></head><body>
-{body}
-</body></html>
-"""
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A column whose name begins with * is text (left-aligned); a row may have a CSS class."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    classes: Sequence[str] = ()
+
+
+NONE = Table((), ())
+
+
+@dataclass(frozen=True)
+class Page:
+    """What templates/report.html shows, in words and pictures."""
+
+    name: str
+    headline: str
+    veto_color: str = OUTCOME_COLORS["vetoed"]
+    empty: str = ""  # why there is nothing else
+    answers: Sequence[tuple[str, str]] = ()
+    cards: Sequence[tuple[str, str]] = ()
+    finished: str = ""
+    drawings: dict[str, list[Drawing]] = field(default_factory=dict)
+    replay: Replay = field(default_factory=Replay)
+    replay_source: str = ""
+    best: str = ""
+    theta: str = ""
+    parameters: Table = NONE
+    contract: Table = NONE
+    vetoes: Table = NONE
+    episodes: Table = NONE
+    journal: Table = NONE
+    configuration: Table = NONE
+    settings: str = ""
 
 
 def write_report(
@@ -56,28 +75,52 @@ def write_report(
     html, png = folder / "report.html", folder / "report.png"
     png.write_bytes(_png(overview(run)))
     shown = replay(run, dict(options or {})) if trajectories else Replay(note="not asked for")
-    html.write_text(page(run, shown), encoding="utf-8")
+    html.write_text(render(page(run, shown)), encoding="utf-8")
     return html, png
 
 
-def page(run: RunView, shown: Replay) -> str:
-    """The whole HTML page."""
-    body = [f"<h1>{escape(run.name)}</h1>", f'<p class="lead">{escape(headline(run))}</p>']
+def render(shown: Page) -> str:
+    """The page as HTML."""
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingDependency("the report needs a package: pip install jinja2") from None
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("report.html").render(page=shown) + "\n"
+
+
+def page(run: RunView, shown: Replay) -> Page:
+    """All that there is to say of the run."""
     if run.experiment is None:
-        body.append(f"<p>{escape(str(run.path.name))} holds no experiment yet.</p>")
-    else:
-        body += [_cards(run), _drawing(run, "returns"), _drawing(run, "coverage"), _contract(run), _vetoes(run)]
-        body += [_drawing(run, "hyperparameters"), _policy(run), _trajectories(shown), _episodes(run)]
-        body.append(_configuration(run))
-    return PAGE.format(title=escape(f"{run.name} · CRBO report"), style=STYLE, body="\n".join(body))
+        return Page(run.name, headline(run), empty=f"{run.path.name} holds no experiment yet.")
+    return Page(
+        run.name,
+        headline(run).removeprefix(f"{run.name}: "),
+        answers=answers(run),
+        cards=_cards(run),
+        finished=run.finished,
+        drawings=drawings(run),
+        replay=shown,
+        replay_source=base64.b64encode(shown.png).decode(),
+        best=_best(run),
+        theta=json.dumps({"proposal": run.best.id, "theta": run.best.theta.tolist()}) if run.best else "",
+        parameters=_parameters(run, run.experiment),
+        contract=Table(["*", "*"], contract_words(run.contract)),
+        vetoes=_vetoes(run),
+        episodes=_episodes(run),
+        journal=Table(["*when", "*who", "*what"], [(entry.when, entry.who, entry.what) for entry in run.journal]),
+        configuration=_configuration(run, run.experiment),
+        settings=json.dumps(run.experiment["config"], indent=1, sort_keys=True),
+    )
 
 
 # -- sections -----------------------------------------------------------------------------------------
 
 
-def _cards(run: RunView) -> str:
+def _cards(run: RunView) -> list[tuple[str, str]]:
     y, best, coverage, counts = run.returns, run.best, run.series().coverage[1], run.counts()
-    cards = [
+    return [
         ("episodes", str(len(y))),
         ("return of theta_0", number(y[0]) if len(y) else UNKNOWN),
         ("best observed", number(y.max()) if len(y) else UNKNOWN),
@@ -87,59 +130,30 @@ def _cards(run: RunView) -> str:
         ("bound held", f"{percent(coverage[-1])} of {len(coverage)}" if len(coverage) else UNKNOWN),
         *((outcome, str(n)) for outcome, n in counts.items() if outcome != "completed"),
     ]
-    inner = "".join(f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for label, value in cards)
-    state = f"<p>{escape(run.finished)}</p>" if run.finished else ""
-    return f'<div class="cards">{inner}</div>{state}'
 
 
-def _drawing(run: RunView, name: str) -> str:
-    svg = io.BytesIO()
-    panel(run, name).savefig(svg, format="svg", metadata={"Date": None})
-    source = base64.b64encode(svg.getvalue()).decode()
-    title = CONTRACT[0] if name == "contract" else PANELS[name][0]
-    return f'<h2>{title}</h2>\n<img alt="{title}" src="data:image/svg+xml;base64,{source}">'
+def _best(run: RunView) -> str:
+    if run.best is None:
+        return ""
+    return f"Proposal {run.best.id}, chosen by {run.best_source}; observed return {number(run.best.observed)}."
 
 
-def _contract(run: RunView) -> str:
-    words = table(["*", "*"], contract_words(run.contract))
-    active = run.contract is not None and run.contract.contract.active and run.contract.ids
-    return (_drawing(run, "contract") if active else "<h2>Contract</h2>") + words
+def _parameters(run: RunView, facts: dict[str, Any]) -> Table:
+    if not run.names or run.best is None:
+        return NONE
+    both = zip(run.names, facts["theta_0"], run.best.theta, strict=True)
+    return Table(["*parameter", "old", "new"], [[name, number(a), number(b)] for name, a, b in both])
 
 
-def _vetoes(run: RunView) -> str:
-    if not run.vetoes:
-        return "<h2>Vetoes</h2><p>None.</p>"
+def _vetoes(run: RunView) -> Table:
     rows = []
     for row in run.vetoes:
         grounds = [number(v) for v in (row.verdict.threshold, row.verdict.distance)] if row.verdict else [UNKNOWN] * 2
         rows.append([row.id, number(row.bound), *grounds, row.reason])
-    return "<h2>Vetoes</h2>" + table(["proposal", "worst case", "threshold", "distance", "*reason"], rows)
+    return Table(["proposal", "worst case", "threshold", "distance", "*reason"], rows)
 
 
-def _policy(run: RunView) -> str:
-    text = _drawing(run, "policy")
-    if run.best is None:
-        return text
-    best = run.best
-    content = {"proposal": best.id, "theta": best.theta.tolist()}
-    how = f"Proposal {best.id}, chosen by {run.best_source}; observed return {number(best.observed)}."
-    theta = escape(json.dumps(content))
-    if run.names and run.experiment is not None:
-        old = run.experiment["theta_0"]
-        rows = [[name, number(a), number(b)] for name, a, b in zip(run.names, old, best.theta, strict=True)]
-        how += table(["*parameter", "old", "new"], rows)
-    return f"{text}<p>{how}</p><details><summary>theta as JSON</summary><pre>{theta}</pre></details>"
-
-
-def _trajectories(shown: Replay) -> str:
-    picture = ""
-    if shown.png:
-        source = base64.b64encode(shown.png).decode()
-        picture = f'<img alt="theta_0 against the best policy" src="data:image/png;base64,{source}">'
-    return f"<h2>theta_0 against the best policy</h2><p>{escape(shown.note)}</p>{picture}"
-
-
-def _episodes(run: RunView) -> str:
+def _episodes(run: RunView) -> Table:
     columns = ["proposal", "*kind", "*outcome", "return", "bound", "expected", "±", "gamma", "steps", "s", "*remark"]
     rows, classes = [], []
     timed = any(row.episode is not None and row.episode.max_lateness for row in run.rows)  # hardware
@@ -157,24 +171,22 @@ def _episodes(run: RunView) -> str:
         metrics = [number(v) for v in (row.value, row.bound, *expected)]
         rows.append([row.id, row.kind, row.outcome, *metrics, *steps, row.remark])
         classes.append(row.outcome)
-    return f'<h2>Episodes</h2><div class="scroll">{table(columns, rows, classes)}</div>'
+    return Table(columns, rows, classes)
 
 
-def _configuration(run: RunView) -> str:
-    facts = run.experiment
-    assert facts is not None
+def _configuration(run: RunView, facts: dict[str, Any]) -> Table:
     created = datetime.fromtimestamp(facts["created"], timezone.utc).isoformat(timespec="seconds")
     lines = [
         ("experiment", f"{facts['name']} ({facts['uid']})"),
         ("task, method, seed", f"{facts['task']}, {facts['method']}, {facts['seed']}"),
         ("begun", created),
         ("written with", f"crbo_ros {facts['package_version']}"),
-        ("this report", f"crbo_ros {__version__}, Python {platform.python_version()}, {', '.join(_versions())}"),
-        ("machine", f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        ("this report", f"made {datetime.now(timezone.utc).isoformat(timespec='seconds')} by crbo_ros {__version__}, "
+                        f"Python {platform.python_version()}, {', '.join(_versions())}, on {platform.system()} "
+                        f"{platform.release()}, {platform.machine()}"),
         ("runners", ", ".join(sorted({row.runner for row in run.rows})) or UNKNOWN),
-    ]
-    settings = escape(json.dumps(facts["config"], indent=1, sort_keys=True))
-    return f"<h2>Configuration</h2>{table(['', '*'], lines)}<h3>Settings of the method</h3><pre>{settings}</pre>"
+    ]  # fmt: skip
+    return Table(["", "*"], lines)
 
 
 def _versions() -> Iterable[str]:
@@ -183,21 +195,6 @@ def _versions() -> Iterable[str]:
             yield f"{package} {version(package)}"
         except PackageNotFoundError:
             continue
-
-
-# -- small things -------------------------------------------------------------------------------------
-
-
-def table(columns: list[str], rows: Iterable[Iterable[Any]], classes: list[str] | None = None) -> str:
-    """An HTML table; a column whose name begins with * is text (left-aligned)."""
-    kinds = [' class="text"' if name.startswith("*") else "" for name in columns]
-    head = "".join(f"<th{kind}>{escape(name.lstrip('*'))}</th>" for name, kind in zip(columns, kinds, strict=True))
-    body = []
-    for number_, row in enumerate(rows):
-        kind = f' class="{escape(classes[number_])}"' if classes else ""
-        cells = "".join(f"<td{k}>{escape(str(cell))}</td>" for cell, k in zip(row, kinds, strict=True))
-        body.append(f"<tr{kind}>{cells}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _png(figure: Any) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros.home import home
+from crbo_ros.protocol import manifest
 from crbo_ros.rqt.qt import QtWidgets
 from crbo_ros.view.values import OptimizerState
 
@@ -46,7 +47,7 @@ class Accepting(QtWidgets.QWidget):  # type: ignore[misc]
         over = state is not None and state.state in ("finished", "exhausted") and state.method != "acceptance"
         if over and state is not None:
             self.experiment = state.experiment
-        here = bool(self.experiment) and (home() / self.experiment / "run.json").is_file()
+        here = bool(self.experiment) and (home() / self.experiment / manifest.FILE).is_file()
         free = self._process is None or self._process.poll() is not None
         for button in self.buttons.values():
             button.setEnabled(over and here and free)

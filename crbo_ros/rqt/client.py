@@ -9,16 +9,17 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
+from rclpy.clock import Clock, ClockType
 
 from crbo_ros.protocol.proofs import find_key, prove
+from crbo_ros.ros import qos
 from crbo_ros.ros.link import interface
 from crbo_ros.ros.operator import fill
 from crbo_ros.view.topics import TopicFeed
-from crbo_ros.view.values import OptimizerState, Publishers, Reply
+from crbo_ros.view.values import EpisodeTrajectory, OptimizerState, Publishers, Reply
 
 TIMEOUT = 5.0  # s for a service to appear and to answer
 PERIOD = 0.1  # s between two looks at whether calls can be sent
@@ -28,6 +29,7 @@ REVIEWS = ("approve", "reject")
 Trigger = interface("std_srvs/srv/Trigger")
 ReviewProposal = interface("crbo_ros/srv/ReviewProposal")
 ReportViolation = interface("crbo_ros/srv/ReportViolation")
+TrajectoryMessage = interface("crbo_ros/msg/EpisodeTrajectory")
 VIOLATION = "violation"
 OperatorCommand = interface("crbo_ros/srv/OperatorCommand")
 LOOSENING = ("rearm", "approve")  # need a proof where the graph has a key
@@ -121,6 +123,8 @@ class RosClient(TopicFeed):
     def subscribe(self, namespace: str) -> None:
         super().subscribe(namespace)
         node = self.node
+        topic, take = self.absolute("episode_trajectory"), partial(self._on_message, EpisodeTrajectory)
+        self._subscriptions.append(node.create_subscription(TrajectoryMessage, topic, take, qos.LATCHED))
         for call in self._calls:
             self._values.append(Reply(call.button, False, "another namespace was chosen"))
         for client in {id(client): client for client in self._clients.values()}.values():

@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 
 from crbo_ros.errors import MissingDependency
-from crbo_ros.rqt.qt import QtWidgets
+from crbo_ros.rqt.qt import Qt, QtWidgets, grounds, readable, visible_color
 from crbo_ros.view.colors import AVERAGE, BEST, BOUND, COVERAGE, GAMMA, OUTCOME_COLORS
 from crbo_ros.view.run_view import Array, Curve, Series
 from crbo_ros.view.scale import visible, x_range, y_range
 
+LEGEND = (
+    ("● completed", OUTCOME_COLORS["completed"]), ("● terminated", OUTCOME_COLORS["terminated"]),
+    ("✖ vetoed", OUTCOME_COLORS["vetoed"]), ("▬ best so far", BEST), ("▬ average", AVERAGE),
+    ("┅ threshold", OUTCOME_COLORS["vetoed"]), ("▲ bound", BOUND),
+)  # fmt: skip
 MARKERS = {"completed": "o", "terminated": "o", "vetoed": "x"}
+SMALL = 4  # px: a point where there are many
 MANY = 300  # episodes from which on strokes between bounds and returns would cover everything
 
 
@@ -27,6 +33,40 @@ def make_plots() -> QtWidgets.QWidget:
         return MatplotlibPlots()
     except ImportError:
         raise MissingDependency("the plots need pyqtgraph (apt install python3-pyqtgraph) or matplotlib") from None
+
+
+def _word(word: str, color: str) -> str:
+    return f'<span style="color: {readable(color).name()}">{word.replace(" ", "&nbsp;")}</span>'
+
+
+def configure(pyqtgraph: Any) -> None:
+    """The desktop's own colours, light or dark."""
+    text = QtWidgets.QApplication.palette().text().color().name()
+    pyqtgraph.setConfigOptions(background=grounds()[0], foreground=text, antialias=False)
+
+
+def legend_style() -> dict[str, Any]:
+    """A legend that what lies below it does not disturb."""
+    return {"labelTextSize": "8pt", "brush": grounds()[0] + "dd"}
+
+
+def matplotlib_figure(**size: Any) -> tuple[Any, Any]:
+    """(figure, its canvas), in the desktop's own colours."""
+    from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(facecolor=grounds()[0], **size)
+    return figure, FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
+
+
+def dress(axes: Any) -> None:
+    """Axes of matplotlib's in the desktop's own colours, with a grid."""
+    text = QtWidgets.QApplication.palette().text().color().name()
+    axes.set_facecolor(grounds()[0])
+    axes.tick_params(colors=text, which="both")
+    for part in (axes.xaxis.label, axes.yaxis.label, *axes.spines.values()):
+        part.set_color(text)
+    axes.grid(alpha=0.2, color=text)
 
 
 def broken(ids: Array, low: Array, high: Array) -> Curve:
@@ -44,23 +84,27 @@ class PyqtgraphPlots(QtWidgets.QWidget):  # type: ignore[misc]
         super().__init__()
         import pyqtgraph
 
-        pyqtgraph.setConfigOptions(background="w", foreground="#333333", antialias=False)
+        configure(pyqtgraph)
         layout = QtWidgets.QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         self.returns, self.caution = pyqtgraph.PlotWidget(), pyqtgraph.PlotWidget()
+        self.legend = QtWidgets.QLabel("&nbsp; ".join(_word(*entry) for entry in LEGEND))  # where it hides nothing
+        self.legend.setWordWrap(True)
+        self.legend.setStyleSheet("font-size: 8pt")
+        layout.addWidget(self.legend)
         layout.addWidget(self.returns, 3)
         layout.addWidget(self.caution, 2)
         self.returns.setLabel("left", "return")
-        self.returns.addLegend(offset=(-10, -10), labelTextSize="8pt", brush="#ffffffcc", verSpacing=-4)
         words = (("coverage", COVERAGE), ("gamma", GAMMA))  # the label is the legend
-        self.caution.setLabel("left", ", ".join(f'<span style="color: {c}">{word}</span>' for word, c in words))
+        self.caution.setLabel("left", ", ".join(_word(*word) for word in words))
         self.caution.setLabel("bottom", "proposal")
         self.caution.setYRange(0.0, 1.05, padding=0.0)
         self.caution.setXLink(self.returns)
         for plot in (self.returns, self.caution):
             left, bottom = (plot.getPlotItem().getAxis(side) for side in ("left", "bottom"))
             left.setWidth(60)  # both plots begin at the same x
-            left.enableAutoSIPrefix(False)
+            for axis in (left, bottom):
+                axis.enableAutoSIPrefix(False)  # (a proposal is no thousandth)
             bottom.setHeight(40 if plot is self.caution else 22)
             for axis in (left, bottom):
                 # of fixed size: otherwise every new number is a new layout and a second painting
@@ -70,27 +114,30 @@ class PyqtgraphPlots(QtWidgets.QWidget):  # type: ignore[misc]
         self._make_items(pyqtgraph)
 
     def _make_items(self, pyqtgraph: Any) -> None:
-        pen = pyqtgraph.mkPen
+        def pen(color: str, **style: Any) -> Any:
+            return pyqtgraph.mkPen(visible_color(color), **style)
 
-        def line(plot: Any, name: str | None = None, **style: Any) -> Any:
-            item = pyqtgraph.PlotCurveItem(name=name, **style)
+        def line(plot: Any, **style: Any) -> Any:
+            item = pyqtgraph.PlotCurveItem(**style)
             plot.addItem(item)
             return item
 
-        def scatter(name: str, **style: Any) -> Any:
-            item = pyqtgraph.ScatterPlotItem(name=name, **style)
+        def scatter(**style: Any) -> Any:
+            item = pyqtgraph.ScatterPlotItem(**style)
             self.returns.addItem(item)
             return item
 
-        self._strokes = line(self.returns, pen=pen("#C4C4C4"), connect="finite")
-        self._bounds = scatter("bound", symbol="t1", size=4, pen=None, brush=BOUND)
-        self._best = line(self.returns, "best so far", pen=pen(BEST, width=2))
-        self._average = line(self.returns, "average", pen=pen(AVERAGE, width=2))
+        self._strokes = line(self.returns, pen=pyqtgraph.mkPen(BOUND + "80"), connect="finite")
+        self._bounds = scatter(symbol="t1", size=4, pen=None, brush=visible_color(BOUND))
+        self._best = line(self.returns, pen=pen(BEST, width=2))
+        self._average = line(self.returns, pen=pen(AVERAGE, width=2))
+        dotted = pen(OUTCOME_COLORS["vetoed"], width=2, style=Qt.PenStyle.DotLine)
+        self.threshold = line(self.returns, pen=dotted)
         self.points = {}
         for outcome, marker in MARKERS.items():
-            color = OUTCOME_COLORS[outcome]
+            color = visible_color(OUTCOME_COLORS[outcome])
             outline = pen(color, width=1 if marker == "o" else 2)
-            self.points[outcome] = scatter(outcome, symbol=marker, size=8, pen=outline, brush=color)
+            self.points[outcome] = scatter(symbol=marker, size=8, pen=outline, brush=color)
         self._coverage = line(self.caution, pen=pen(COVERAGE, width=2))
         self._gamma = line(self.caution, pen=pen(GAMMA, width=2))
 
@@ -100,10 +147,13 @@ class PyqtgraphPlots(QtWidgets.QWidget):  # type: ignore[misc]
         self._average.setData(*thinned(*series.average))
         self._coverage.setData(*thinned(*series.coverage))
         self._gamma.setData(*steps(*series.gamma))
+        self.threshold.setData(*steps(*series.threshold))
         limits = y_range(series)
         _append(self._bounds, *series.bounds[:2])
         for outcome, item in self.points.items():
             _append(item, *visible(series.points[outcome], limits))
+            if len(series.best[0]) > MANY and MARKERS[outcome] == "o" and item.opts["size"] > SMALL:
+                item.setSize(SMALL)
         view = self.returns.getViewBox()
         if any(view.autoRangeEnabled()):  # at first, and after a click on the plot's "A"
             self._follows = True
@@ -147,12 +197,8 @@ class MatplotlibPlots(QtWidgets.QWidget):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
-        from matplotlib.figure import Figure
-
-        figure: Any = Figure(figsize=(6.0, 5.0))
+        figure, self.canvas = matplotlib_figure(figsize=(6.0, 5.0))
         figure.subplots_adjust(left=0.11, right=0.98, top=0.98, bottom=0.09, hspace=0.08)
-        self.canvas: Any = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
         layout = QtWidgets.QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.canvas)
@@ -161,27 +207,31 @@ class MatplotlibPlots(QtWidgets.QWidget):  # type: ignore[misc]
         self.returns.set_ylabel("return")
         self.caution.set(ylabel="coverage, gamma", xlabel="proposal", ylim=(0.0, 1.05))
         for axes in (self.returns, self.caution):
-            axes.grid(alpha=0.2)
-            axes.legend(loc="lower right", fontsize=7, ncols=2)
+            dress(axes)
+            text = axes.xaxis.label.get_color()
+            axes.legend(loc="lower right", fontsize=7, ncols=2, facecolor=grounds()[0], labelcolor=text)
 
     def _make_lines(self) -> None:
         plot = self.returns.plot
-        (self._strokes,) = plot([], [], color=BOUND, linewidth=0.6, alpha=0.5)
-        (self._bounds,) = plot([], [], "_", color=BOUND, markersize=5, label="bound")
-        (self._best,) = plot([], [], color=BEST, drawstyle="steps-post", label="best so far")
-        (self._average,) = plot([], [], color=AVERAGE, label="average")
+        (self._strokes,) = plot([], [], color=visible_color(BOUND), linewidth=0.6, alpha=0.5)
+        (self._bounds,) = plot([], [], "_", color=visible_color(BOUND), markersize=5, label="bound")
+        (self._best,) = plot([], [], color=visible_color(BEST), drawstyle="steps-post", label="best so far")
+        (self._average,) = plot([], [], color=visible_color(AVERAGE), label="average")
+        dotted = {"color": visible_color(OUTCOME_COLORS["vetoed"]), "linestyle": ":", "drawstyle": "steps-post"}
+        (self.threshold,) = plot([], [], label="threshold", **dotted)
         self.points = {
-            outcome: plot([], [], marker, color=OUTCOME_COLORS[outcome], markersize=5, label=outcome)[0]
+            outcome: plot([], [], marker, color=visible_color(OUTCOME_COLORS[outcome]), markersize=5, label=outcome)[0]
             for outcome, marker in MARKERS.items()
         }
-        (self._coverage,) = self.caution.plot([], [], color=COVERAGE, label="coverage of the bound")
-        (self._gamma,) = self.caution.plot([], [], color=GAMMA, drawstyle="steps-post", label="gamma")
+        (self._coverage,) = self.caution.plot([], [], color=visible_color(COVERAGE), label="coverage of the bound")
+        (self._gamma,) = self.caution.plot([], [], color=visible_color(GAMMA), drawstyle="steps-post", label="gamma")
 
     def show_series(self, series: Series) -> None:
         self._strokes.set_data(*broken(*series.bounds))
         self._bounds.set_data(*series.bounds[:2])
         self._best.set_data(*series.best)
         self._average.set_data(*series.average)
+        self.threshold.set_data(*series.threshold)
         self._coverage.set_data(*series.coverage)
         self._gamma.set_data(*series.gamma)
         limits = y_range(series)

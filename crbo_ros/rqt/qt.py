@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from crbo_ros.errors import MissingDependency
+from crbo_ros.view.colors import LINES, legible
 
 HELP = (
     "Qt cannot be loaded ({}). Without rqt: pip install PySide6-Essentials pyqtgraph. Its system libraries on Debian "
@@ -27,4 +28,23 @@ else:
 
 Qt = QtCore.Qt
 
-__all__ = ["Qt", "QtCore", "QtGui", "QtWidgets"]
+
+def grounds() -> tuple[str, str]:
+    """What is drawn on (tables, plots) and what words stand on, as this desktop paints them."""
+    palette = QtWidgets.QApplication.palette()
+    return palette.base().color().name(), palette.window().color().name()
+
+
+def readable(color: str) -> QtGui.QColor:
+    """The colour as words can be read in it, wherever they stand in the window."""
+    for ground in grounds():
+        color = legible(color, ground)
+    return QtGui.QColor(color)
+
+
+def visible_color(color: str) -> str:
+    """The colour as a line or a point can be seen in a plot."""
+    return legible(color, grounds()[0], LINES)
+
+
+__all__ = ["Qt", "QtCore", "QtGui", "QtWidgets", "grounds", "readable", "visible_color"]

@@ -5,77 +5,31 @@ Ten times a second it records what the client has collected, and redraws what ch
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Callable
 from typing import Any
 
 from crbo_ros.rqt.accepting import Accepting
 from crbo_ros.rqt.plots import make_plots
-from crbo_ros.rqt.qt import Qt, QtCore, QtGui, QtWidgets
+from crbo_ros.rqt.qt import Qt, QtCore, QtGui, QtWidgets, readable
+from crbo_ros.rqt.table import EpisodeTable
+from crbo_ros.rqt.trajectory import TrajectoryPlot
 from crbo_ros.view.colors import ALARM, ATTENTION, GOOD, NEUTRAL, OUTCOME_COLORS
+from crbo_ros.view.headline import headline
 from crbo_ros.view.live import LiveView
-from crbo_ros.view.numbers import number
-from crbo_ros.view.run_view import Row, RunView
+from crbo_ros.view.run_view import RunView
 
 PERIOD = 100  # ms
 BUTTONS = {
-    "stop": ("STOP", "the safety monitor holds everything; a rollout under way is stopped"),
+    "stop": ("STOP (Esc)", "the safety monitor holds everything; a rollout under way is stopped"),
     "rearm": ("Re-arm", "let things move again after a stop"),
     "clear": ("Clear", "you have looked at the plant: a runner that is at fault, held, or waits for consent goes on"),
     "pause": ("Pause", "the optimizer hands out no further proposals"),
     "resume": ("Resume", "go on after a pause"),
     "approve": ("Approve", "let the waiting proposal run"),
     "reject": ("Reject", "veto the waiting proposal"),
-    "violation": ("Report a violation", "the last rollout did harm that its return does not show"),
+    "violation": ("Violation …", "the last rollout did harm that its return does not show"),
 }
-
-RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-BRUSHES = {outcome: QtGui.QBrush(QtGui.QColor(color)) for outcome, color in OUTCOME_COLORS.items()}
-
-
-class EpisodeTable(QtGui.QStandardItemModel):  # type: ignore[misc]
-    """A run's rows. Qt's own items, each made once: asking Python for some 1,600 things at every painting is dear."""
-
-    COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-        ("id", lambda row: str(row.id)),
-        ("kind", lambda row: row.kind),
-        ("outcome", lambda row: row.outcome),
-        ("return", lambda row: number(row.value)),
-        ("bound", lambda row: number(row.bound)),
-        ("reason", lambda row: row.remark),
-    )
-    NUMBERS = ("id", "return", "bound")
-
-    def __init__(self) -> None:
-        super().__init__(0, len(self.COLUMNS))
-        self.setHorizontalHeaderLabels([name for name, _ in self.COLUMNS])
-        self._run: RunView | None = None
-        self._shown = 0  # of the run's changes
-        self._ids: list[int] = []
-
-    def show_run(self, run: RunView) -> None:
-        """Add the rows that are new, and write those again that have changed."""
-        if run is not self._run:
-            self.removeRows(0, len(self._ids))
-            self._run, self._shown, self._ids = run, 0, []
-        changed, self._shown = dict.fromkeys(run.changes[self._shown :]), len(run.changes)
-        for id in changed:
-            at, row = bisect.bisect_left(self._ids, id), run.row(id)
-            if self._ids[at : at + 1] == [id]:
-                self._write([self.item(at, column) for column in range(len(self.COLUMNS))], row)
-            else:
-                self._ids.insert(at, id)
-                self.insertRow(at, self._write([QtGui.QStandardItem() for _ in self.COLUMNS], row))
-
-    def _write(self, items: list[Any], row: Row) -> list[Any]:
-        for item, (name, text) in zip(items, self.COLUMNS, strict=True):
-            item.setText(text(row))
-            item.setForeground(BRUSHES.get(row.outcome, BRUSHES["pending"]))
-            item.setToolTip(row.remark)
-            if name in self.NUMBERS:
-                item.setTextAlignment(RIGHT)
-        return items
 
 
 class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
@@ -99,20 +53,24 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
     def _build(self, namespace: str) -> None:
         self.metrics = QtWidgets.QLabel()
         self.metrics.setStyleSheet("font-weight: bold")
+        self.metrics.setWordWrap(True)  # a small screen is narrower than the line
         self.plots = make_plots()
+        self.tabs = QtWidgets.QTabWidget()
+        self.tabs.setDocumentMode(True)
+        self.tabs.addTab(self.plots, "Run")
+        self.trajectory = TrajectoryPlot()
+        self.tabs.addTab(self.trajectory, "Trajectory")
         side = QtWidgets.QWidget()
         column = QtWidgets.QVBoxLayout(side)
         column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self._build_graph(namespace))
-        column.addWidget(self._build_proposal())
         column.addLayout(self._build_buttons())
-        self.accepting = Accepting()
-        column.addWidget(self.accepting)
+        column.addWidget(self._build_proposal())  # before one's eyes when one approves it
+        column.addWidget(self._build_words(namespace), 1)
         self.message = _wrapped()
         column.addWidget(self.message)
         column.addWidget(self._build_table(), 1)
         splitter = QtWidgets.QSplitter(Qt.Orientation.Horizontal)
-        splitter.addWidget(self.plots)
+        splitter.addWidget(self.tabs)
         splitter.addWidget(side)
         splitter.setStretchFactor(0, 3)
         splitter.setStretchFactor(1, 2)
@@ -120,6 +78,23 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         outer = QtWidgets.QVBoxLayout(self)
         outer.addWidget(self.metrics)
         outer.addWidget(splitter, 1)
+
+    def _build_words(self, namespace: str) -> QtWidgets.QWidget:
+        """What may be long scrolls: STOP and the proposal above it, and the table below it, stay where they are."""
+        inner = QtWidgets.QWidget()
+        column = QtWidgets.QVBoxLayout(inner)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self._build_graph(namespace))
+        self.accepting = Accepting()
+        column.addWidget(self.accepting)
+        column.addStretch()
+        area = QtWidgets.QScrollArea()
+        area.setWidgetResizable(True)
+        area.setFrameShape(QtWidgets.QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidget(inner)
+        area.setMinimumHeight(50)
+        return area
 
     def _build_graph(self, namespace: str) -> QtWidgets.QWidget:
         box = QtWidgets.QGroupBox("Graph")
@@ -134,7 +109,7 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         self._chosen = namespace
         form.addRow("namespace", self.namespace)
         self.states = {}
-        for name in ("optimizer", "monitor", "contract", "runner"):
+        for name in ("optimizer", "monitor", "contract", "signals", "runner", "robot"):
             self.states[name] = _wrapped()
             form.addRow(name, self.states[name])
         return box
@@ -159,10 +134,16 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
             signal = button.pressed if name == "stop" else button.clicked
             signal.connect(self._slot(name))
             self.buttons[name] = button
-            grid.addWidget(button, i // 2, i % 2)
+            grid.addWidget(button, i // 3, i % 3)
         self.buttons["stop"].setStyleSheet(
-            f"QPushButton:enabled {{ background: {ALARM}; color: white; font-weight: bold; padding: 6px }}"
+            f"QPushButton:enabled {{ background: {ALARM}; color: white; font-weight: bold; padding: 6px; "
+            "border: 1px solid white; border-radius: 3px }"  # (without a border some styles paint a paler one)
         )
+        # From anywhere in the window, whatever has the focus, and never disabled: who presses it twice is right too.
+        shortcut = QtGui.QShortcut if hasattr(QtGui, "QShortcut") else QtWidgets.QShortcut  # (Qt 6, Qt 5)
+        self.stop_key = shortcut(QtGui.QKeySequence("Esc"), self)
+        self.stop_key.setContext(Qt.ShortcutContext.ApplicationShortcut)
+        self.stop_key.activated.connect(self._slot("stop"))
         return grid
 
     def _slot(self, name: str) -> Callable[..., None]:
@@ -177,9 +158,14 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(20)
         self.table.horizontalHeader().setStretchLastSection(True)
+        self.table.setMinimumHeight(60)
         self.table.setSelectionBehavior(QtWidgets.QAbstractItemView.SelectionBehavior.SelectRows)
-        for column, width in enumerate((40, 80, 80, 70, 70)):
-            self.table.setColumnWidth(column, width)
+        font = self.table.font()
+        font.setPointSizeF(0.85 * font.pointSizeF())  # so that there is room for the reasons
+        self.table.setFont(font)
+        metrics = QtGui.QFontMetrics(font)
+        for column, widest in enumerate(("1000", "acquisition", "terminated", "-0.1234", "-0.1234")):
+            self.table.setColumnWidth(column, metrics.horizontalAdvance(widest) + 12)
         self._follows = True  # the newest row is kept in sight, unless somebody has scrolled up to read
         bar = self.table.verticalScrollBar()
         bar.actionTriggered.connect(self._on_scroll)
@@ -257,7 +243,7 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
 
     def _show_words(self) -> None:
         view = self.view
-        _set(self.metrics, view.metrics_text() or "waiting for an optimizer ...")
+        _set(self.metrics, headline(view.run) or "waiting for an optimizer ...")
         state = view.state.state if view.optimizer_alive and view.state else ""
         _set(self.states["optimizer"], view.optimizer_text(), {"running": GOOD, "error": ALARM}.get(state, ATTENTION))
         _set(self.states["monitor"], view.monitor_text(), GOOD if view.armed else ALARM)
@@ -267,16 +253,28 @@ class MonitorWidget(QtWidgets.QWidget):  # type: ignore[misc]
         runners = {status.state for status in view.live_runners()}
         alarm = ALARM if runners & {"held", "error"} else GOOD if runners & {"preparing", "running"} else NEUTRAL
         _set(self.states["runner"], view.runner_text(), alarm)
+        within, sentence = view.signals_text()
+        _set(self.states["signals"], sentence, NEUTRAL if within else ALARM)
+        plant, sentence = view.plant_text()
+        colors = {"plant_safe": GOOD, "plant_moving": ATTENTION, "plant_unknown": ALARM}
+        _set(self.states["robot"], sentence, colors.get(plant, NEUTRAL))
+        self.trajectory.show_pair(*view.trajectories(view.run, self._selected()))
         _set(self.proposal, view.proposal_text())
         status, sentence = view.verdict_text()
         colors = {"approved": GOOD, "vetoed": OUTCOME_COLORS["vetoed"], "waiting": ATTENTION}
         _set(self.verdict, sentence, colors.get(status, NEUTRAL))
         _set(self.message, view.message, NEUTRAL)
+        self.message.setVisible(bool(view.message))
         for name, on in view.buttons().items():
             if self.buttons[name].isEnabled() != on:
                 self.buttons[name].setEnabled(on)
         self.accepting.show_state(view.state)
         self._show_namespaces()
+
+    def _selected(self) -> int:
+        """The proposal that is chosen in the table; -1: none."""
+        chosen = self.table.selectionModel().selectedRows()
+        return int(self.episodes.item(chosen[0].row(), 0).text()) if chosen else -1
 
     def _show_namespaces(self) -> None:
         publishers = self.view.publishers
@@ -305,6 +303,7 @@ def _set(label: QtWidgets.QLabel, text: str, color: str = "") -> None:
     """Change a label only where it differs: a layout pass for each of them, ten times a second, would be waste."""
     if label.text() != text:
         label.setText(text)
-    style = f"color: {color}" if color else label.styleSheet()
+        label.setToolTip(text)  # whole, where there is not room enough
+    style = f"color: {readable(color).name()}" if color else label.styleSheet()
     if label.styleSheet() != style:
         label.setStyleSheet(style)

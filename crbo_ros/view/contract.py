@@ -15,12 +15,10 @@ import numpy as np
 
 from crbo_ros.core.contract import Contract, Executed, Terms
 from crbo_ros.core.kernels import Array
-from crbo_ros.core.space import Space
+from crbo_ros.numbers import number, percent
 from crbo_ros.protocol.monitor_store import MonitorStore
-from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.view.numbers import number, percent
-
-MONITOR = "monitor.sqlite"
+from crbo_ros.protocol.store import ExperimentStore, stored_space
+from crbo_ros.view.journal import MONITOR
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def read_contract(path: Path, store: ExperimentStore) -> ContractRecord | None:
     facts = store.experiment()
     if facts is None:
         return None
-    space = Space(facts["lower"], facts["upper"], log=facts["log_scale"])
+    space = stored_space(facts)
     x0 = space.to_unit(facts["theta_0"])
     if (path.parent / MONITOR).is_file():
         memory = MonitorStore(path.parent / MONITOR, owner=False)

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from crbo_ros.numbers import number, percent
 from crbo_ros.protocol.records import AT_OPERATOR, WAITING, ContractState, Episode, Offer, Verdict
-from crbo_ros.view.numbers import number, percent
 from crbo_ros.view.parameters import short
 from crbo_ros.view.run_view import Row, RunView
-from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
+from crbo_ros.view.values import EpisodeTrajectory, Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 HEARTBEAT_TIMEOUT = 1.0  # s; the runners' own is shorter, this one only decides what is shown
+KEPT = 50  # trajectories, beside theta_0's
 STATUS_TIMEOUT = 2.5  # s; runners report twice a second
 
 
@@ -30,14 +31,15 @@ class LiveView:
 
     def clear(self) -> None:
         """Forget everything (another namespace was chosen)."""
-        self.state: OptimizerState | None = None
         self.heartbeat: Heartbeat | None = None
         self.contract: ContractState | None = None
         self.publishers = Publishers("")
         self.runners: dict[str, tuple[float, RunnerStatus]] = {}
         self.message = ""  # the last thing a service said
+        self._trajectories: dict[tuple[str, int], EpisodeTrajectory] = {}  # by experiment_uid, proposal
         self._beat = -math.inf
         self._runs: dict[str, RunView] = {}  # by experiment_uid
+        self._chosen = ""  # the optimizer's experiment
         self._newest = ""  # experiment of the newest value, until the optimizer has said which
         self._asked: set[str] = set()  # buttons whose reply is not here yet
         self._reviewed: set[str] = set()  # theta_hash of proposals the operator has decided on
@@ -51,17 +53,36 @@ class LiveView:
                 self._newest = value.experiment_uid
                 self._run(value.experiment_uid).record(value)
             elif isinstance(value, OptimizerState):
-                self.state = value
+                self._chosen = value.experiment_uid
+                self._run(value.experiment_uid).record(value)
             elif isinstance(value, Heartbeat):
                 self.heartbeat, self._beat = value, self._clock()
             elif isinstance(value, ContractState):
                 self.contract = value
             elif isinstance(value, RunnerStatus):
                 self.runners[value.runner] = (self._clock(), value)
+            elif isinstance(value, EpisodeTrajectory):
+                self._record_trajectory(value)
             elif isinstance(value, Publishers):
                 self.publishers = value
             elif isinstance(value, Reply):
                 self._record_reply(value)
+
+    def _record_trajectory(self, value: EpisodeTrajectory) -> None:
+        known = self._trajectories
+        known.pop((value.experiment_uid, value.proposal_id), None)
+        known[value.experiment_uid, value.proposal_id] = value
+        start = self.trajectories(self.run)[0]
+        old = [key for key, kept in known.items() if kept is not start]
+        for key in old[:-KEPT]:
+            del known[key]
+
+    def trajectories(self, run: RunView, id: int = -1) -> tuple[EpisodeTrajectory | None, EpisodeTrajectory | None]:
+        """Those of theta_0 and of a proposal (or of the newest that is known), as far as they were published."""
+        uid = next((uid for uid, other in self._runs.items() if other is run), "")
+        own = {id: value for (known, id), value in self._trajectories.items() if known == uid}
+        starts = [value for id, value in own.items() if (row := run.find(id)) and row.kind == "start"]
+        return (starts[0] if starts else None), own.get(id) or next(reversed(own.values()), None)
 
     def _record_reply(self, reply: Reply) -> None:
         self._asked.discard(reply.button)
@@ -84,7 +105,12 @@ class LiveView:
     @property
     def run(self) -> RunView:
         """The run that is shown."""
-        return self._run(self.state.experiment_uid if self.state else self._newest)
+        return self._run(self._chosen or self._newest)
+
+    @property
+    def state(self) -> OptimizerState | None:
+        """The optimizer's own."""
+        return self.run.state
 
     @property
     def monitor_alive(self) -> bool:
@@ -134,7 +160,7 @@ class LiveView:
         waiting = bool(self.waiting())
         applies = {
             "pause": running == "running",
-            "resume": running == "paused",
+            "resume": running in ("paused", "error"),
             "rearm": held,
             "clear": bool(self.to_clear()),
             "approve": waiting,
@@ -174,17 +200,39 @@ class LiveView:
         if c.state in ("none", "waits", "refused"):
             return c.state, f"{c.state}: {c.reason}"
         of = f"/{c.budget}" if c.budget else ""
+        spent = c.novel_violations / c.executed if c.executed else 0.0
         pending = f", {c.pending} under way" if c.pending else ""
         parts = [
             f"{c.state}: {c.novel_violations} of {c.allowed} falls of new policies in {c.executed}{of}{pending}",
             f"account {number(c.account)} (a new one needs {number(c.needed)})",
-            f"J_min {number(c.threshold)}, risk {percent(c.risk)}",
+            f"J_min {number(c.threshold)}, risk so far {percent(spent)} of the {percent(c.risk)} agreed",
             f"proven: proposal {c.proven_id}, {number(c.proven_mean)}" if c.proven_id >= 0 else "",
             f"L {number(c.lipschitz)}" if math.isfinite(c.lipschitz) else "",
             f"bound held {percent(c.coverage)}, slack {number(c.slack)} sd" if math.isfinite(c.coverage) else "",
             c.reason,
         ]
         return c.state, "; ".join(part for part in parts if part)
+
+    def signals_text(self) -> tuple[bool, str]:
+        """(whether all are within their limits, sentence): the safety signals' worst cases for the last proposal."""
+        c = self.contract
+        rows = list(zip(c.signal_names, c.signal_bounds, c.signal_limits, strict=False)) if c else []
+        beyond = [name for name, bound, limit in rows if bound > limit]
+        text = "; ".join(f"{name} up to {number(bound)} of {number(limit)}" for name, bound, limit in rows)
+        return not beyond, text or "none"
+
+    def plant_text(self) -> tuple[str, str]:
+        """(state, sentence): what the robot holds now, by the runner that knows least of it."""
+        order = ("plant_unknown", "plant_moving", "plant_safe")
+        alive = sorted(self.live_runners(), key=lambda s: order.index(s.plant) if s.plant in order else -1)
+        if not alive:
+            return "", "no runner tells"
+        s = alive[0]
+        words = {"plant_safe": "in its safe state", "plant_moving": "moves", "plant_unknown": "NOT KNOWN: keep away"}
+        policy = f", policy of proposal {s.proposal_id}" if s.plant == "plant_moving" and s.proposal_id >= 0 else ""
+        why = f": {s.plant_reason}" if s.plant_reason else ""
+        which = "" if not s.robot or s.robot.startswith("host ") else f"{s.robot}: "
+        return s.plant, f"{which}{words.get(s.plant, s.plant)}{policy}{why}"
 
     def runner_text(self) -> str:
         alive = self.live_runners()
@@ -200,19 +248,6 @@ class LiveView:
         parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         return ", ".join(parts + ([f"{broken} interrupted"] if broken else []))
 
-    def metrics_text(self) -> str:
-        """The run in one line."""
-        s = self.state
-        if s is None:
-            return ""
-        budget = f"/{s.budget}" if s.budget else ""
-        best = f"best {number(s.best_mean)} (proposal {s.best_id})" if s.best_id >= 0 else "no return yet"
-        coverage = self.heartbeat.coverage if self.heartbeat else s.coverage
-        held = f"bound held {percent(coverage)}" if math.isfinite(coverage) else ""
-        parts = [f"{s.experiment}: {s.method} on {s.task}", f"episode {s.completed}{budget}", best]
-        parts += [f"average {number(s.average_return)}", f"gamma {number(s.gamma_effective)}", held]
-        return "  ·  ".join(part for part in parts if part)
-
     def proposal_text(self) -> str:
         row = self.current()
         if row is None:
@@ -222,7 +257,7 @@ class LiveView:
         p = row.proposal
         expected = f", expected {number(p.mean)} ± {number(p.sigma)}" if math.isfinite(p.mean) else ""
         why = f" ({p.reason})" if p.reason else ""
-        names = self.state.names if self.state is not None else ()
+        names = self.run.names
         named = f"; {short(names, p.theta)}" if len(names) == len(p.theta) else ""
         return f"proposal {p.id}: {p.kind}{expected}, gamma {number(p.gamma)}{why}{named}"
 

@@ -7,12 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.view.numbers import number
-
-
-def typed(kind: str, value: float) -> Any:
-    """A value of theta as its node holds it; `kind`: double, integer or bool."""
-    return float(value) if kind == "double" else bool(round(value)) if kind == "bool" else round(value)
+from crbo_ros.checks import whole
+from crbo_ros.numbers import number
 
 
 def changes(names: Sequence[str], old: Iterable[float], new: Iterable[float]) -> list[str]:
@@ -52,7 +48,6 @@ def difference(old: str, new: str, before: str, after: str) -> str:
 
 def write_text(path: Path, text: str) -> Path:
     """Written whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+    with whole(path) as part:
+        part.write_text(text)
     return path

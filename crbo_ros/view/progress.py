@@ -1,4 +1,4 @@
-"""The progress line: episode, return, best, worst case, vetoes, time left."""
+"""The progress line: episode, return, best, worst case, expected gain, vetoes, time left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable
 
+from crbo_ros.core.outlook import Outlook
+from crbo_ros.numbers import bar, minutes, number
 from crbo_ros.view.live import LiveView
-from crbo_ros.view.numbers import bar, minutes, number
 
 
 class ProgressLine:
@@ -15,6 +16,7 @@ class ProgressLine:
 
     def __init__(self, view: LiveView, clock: Callable[[], float] = time.monotonic) -> None:
         self.view, self._clock = view, clock
+        self._outlook, self._seen, self._gain = Outlook(), -1, math.nan  # of the newest proposal
         self._first: tuple[float, int] | None = None  # (time, episodes) when the first return of this run came
 
     def line(self) -> str:
@@ -26,10 +28,14 @@ class ProgressLine:
         why = f"  ({held[0].message})" if held else ""
         left = minutes(self._left(state.completed, state.budget))
         last, average, best = map(number, (state.last_return, state.average_return, state.best_mean))
+        if row and row.proposal and row.id > self._seen:
+            self._seen, proposal = row.id, row.proposal
+            self._gain = self._outlook.expect(proposal.mean, proposal.sigma, state.best_mean)
+        expected = f"expected gain {number(self._gain)}  " if math.isfinite(self._gain) else ""
         return (
             f"{bar(state.completed, state.budget)} {state.completed}/{state.budget or '-'}  "
             f"return {last}  average {average}  best {best}  worst case {number(row.bound if row else None)}  "
-            f"vetoes {state.vetoed}  failed {state.failed}  ETA {left}{why}"
+            f"{expected}vetoes {state.vetoed}  failed {state.failed}  ETA {left}{why}"
         )
 
     def _left(self, completed: int, budget: int) -> float:

@@ -9,20 +9,24 @@ import math
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.core.space import Space
 from crbo_ros.core.trial import Best
 from crbo_ros.errors import StoreError
 from crbo_ros.home import home
+from crbo_ros.protocol import manifest
 from crbo_ros.protocol.records import Offer, Verdict
 from crbo_ros.protocol.replay import apply
-from crbo_ros.protocol.store import ExperimentStore
-from crbo_ros.view.contract import MONITOR, read_contract
+from crbo_ros.protocol.store import ExperimentStore, stored_space
+from crbo_ros.view.contract import read_contract
+from crbo_ros.view.journal import read_journal
 from crbo_ros.view.run_view import RunView
+from crbo_ros.view.states import states
 
 FILE = "experiment.sqlite"
 
@@ -57,10 +61,9 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
     """The store for reading. SQLite needs to write beside a WAL database even then: a read-only one is copied."""
     with tempfile.TemporaryDirectory() as scratch:
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-            for name in (path.name, MONITOR):
-                for part in (path.with_name(name), path.with_name(name + "-wal")):
-                    if part.exists():
-                        shutil.copyfile(part, Path(scratch) / part.name)
+            for part in (path, path.with_name(path.name + "-wal"), *path.parent.glob("*.sqlite*")):
+                if part.exists() and not part.name.endswith("-shm"):
+                    shutil.copyfile(part, Path(scratch) / part.name)
             path = Path(scratch) / path.name
         store = ExperimentStore(path)
         try:
@@ -69,11 +72,14 @@ def open_store(path: Path) -> Iterator[ExperimentStore]:
             store.close()
 
 
-def read_run(path: Path) -> RunView:
-    """Everything in a store. The recommended policy is the method's own, or else the best observed one."""
+def read_run(path: Path, *, replay: bool = True) -> RunView:
+    """Everything in a store. The recommended policy is the method's own, or else (also without `replay`, which takes
+    the method's time) the best observed one."""
     with open_store(path) as store:
         facts = store.experiment()
         run = RunView(path, facts)
+        if (path.parent / manifest.FILE).is_file():
+            run.manifest = manifest.read_manifest(path.parent)
         if facts is None:
             return run
         about = {"experiment": facts["name"], "experiment_uid": facts["uid"], "problem": facts.get("problem", "")}
@@ -85,11 +91,23 @@ def read_run(path: Path) -> RunView:
         for verdict in store.verdicts():
             run.record(_verdict(verdict, facts["uid"], run))
         for episode in store.episodes():
-            run.record(episode)
+            run.record(replace(episode, problem=about["problem"]))  # (a runner of somebody's own may leave it out)
         run.names, run.finished = store.names(), store.flag("finished")
-        run.best, run.best_source = _best(store, facts, run)
+        run.best, run.best_source = _best(store, facts, run, replay)
         run.contract = read_contract(store.database.path, store)
+        approved = {verdict.verdict_id: verdict.stamp for row in run.rows for verdict in row.verdicts}
+        run.journal = read_journal(store.database.path.parent, run.manifest, approved)
+        run.state = next(iter(deque(states(run), maxlen=1)), None)
         return run
+
+
+def remake(run: RunView, plant: str = "", **options: Any) -> Any:
+    """The run's task once more, as its record describes it; options given here override those."""
+    from crbo_ros.registry import make_task
+
+    assert run.experiment is not None
+    known = manifest.recorded_options(run.path.parent) if run.manifest else {}
+    return make_task(run.experiment["task"], plant or run.plant or None, **{**known, **options})
 
 
 def _verdict(stored: dict[str, Any], uid: str, run: RunView) -> Verdict:
@@ -99,12 +117,12 @@ def _verdict(stored: dict[str, Any], uid: str, run: RunView) -> Verdict:
     return Verdict(experiment_uid=uid, theta_hash=proposal.theta_hash if proposal else "", **known)
 
 
-def _best(store: ExperimentStore, row: dict[str, Any], run: RunView) -> tuple[Best | None, str]:
+def _best(store: ExperimentStore, row: dict[str, Any], run: RunView, replay: bool) -> tuple[Best | None, str]:
     observed = [row.episode for row in run.counted if row.episode]
     if not observed:
         return None, ""
     try:
-        best = replayed(store, row).best()
+        best = replayed(store, row).best() if replay else None
         if best is not None:
             return best, "posterior mean" if math.isfinite(best.sigma) else "best observed"
     except Exception:  # a method of another package, or settings of another version: the record itself still stands
@@ -117,8 +135,7 @@ def stored_method(row: dict[str, Any]) -> Any:
     """A fresh method as an experiment's own row describes it."""
     from crbo_ros.registry import make_method
 
-    space = Space(row["lower"], row["upper"], log=row["log_scale"])
-    return make_method(row["method"], space, row["theta_0"], seed=row["seed"], **row["config"])
+    return make_method(row["method"], stored_space(row), row["theta_0"], seed=row["seed"], **row["config"])
 
 
 def replayed(store: ExperimentStore, row: dict[str, Any]) -> Any:

@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import NAN, Best, TrialStatus
 from crbo_ros.protocol.records import RETURNED, VETOED, WAITING, Episode, Offer, Verdict
+from crbo_ros.protocol.store import stored_space
 from crbo_ros.view.colors import OUTCOME_COLORS
 from crbo_ros.view.contract import ContractRecord
+from crbo_ros.view.journal import JournalEntry
+from crbo_ros.view.values import OptimizerState
 
 Array = NDArray[np.float64]
 Curve = tuple[Array, Array]  # proposal ids, heights
+OVER = ("finished", "exhausted")  # states of an optimizer that has nothing more to propose
 ENDINGS = tuple(OUTCOME_COLORS)  # in the order in which they are counted for people
 
 
@@ -113,13 +117,16 @@ class RunView:
     def __init__(self, path: Path = Path(), experiment: dict[str, Any] | None = None) -> None:
         self.path = path  # of the store
         self.experiment = experiment  # the store's row of facts; None from topics, or where nothing was stored yet
+        self.manifest: dict[str, Any] = {}  # of the record; empty from topics, or where nobody kept one
         self.rows: list[Row] = []  # by id; the same list for ever
         self.order: list[int] = []  # proposal ids in the order in which their ends were recorded
+        self.state: OptimizerState | None = None  # at a glance; from topics the optimizer's own, else of the rows
         self.names: list[str] = []  # of the parameters; none: they have none
         self.finished = ""  # why the run is over
         self.best: Best | None = None
         self.best_source = ""  # "posterior mean" or "best observed"
         self.contract: ContractRecord | None = None  # recomputed from the records; from a store
+        self.journal: list[JournalEntry] = []  # what happened around the episodes; from a record
         self.changes: list[int] = []  # proposal ids, one for every change that can be seen
         self._by_id: dict[int, Row] = {}
         self._open: dict[int, Row] = {}  # those that may still run, and what a store calls expired
@@ -128,8 +135,12 @@ class RunView:
 
     # -- in -----------------------------------------------------------------------------------------
 
-    def record(self, value: Offer | Verdict | Episode) -> None:
+    def record(self, value: Offer | Verdict | Episode | OptimizerState) -> None:
         """Whatever is already known, or older than what is known, changes nothing."""
+        if isinstance(value, OptimizerState):
+            self.state, self.names = value, list(value.names)
+            self.finished = value.message if value.state in OVER else ""
+            return
         if isinstance(value, Offer):
             row = self.row(value.id)
             if row.proposal:  # fixed once it was published
@@ -179,12 +190,40 @@ class RunView:
 
     @property
     def name(self) -> str:
-        return str(self.experiment["name"]) if self.experiment else self.path.parent.name
+        if self.experiment or not self.state:
+            return str(self.experiment["name"]) if self.experiment else self.path.parent.name
+        return self.state.experiment
+
+    @property
+    def over(self) -> bool:
+        """Whether the optimizer has nothing more to propose."""
+        return self.state is not None and self.state.state in OVER
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Of the problem: plant, hardware, policy, ..."""
+        key = self.experiment["problem"] if self.experiment else ""
+        return dict(part.split("=", 1) for part in key.split(" ") if "=" in part)
+
+    @property
+    def plant(self) -> str:
+        return self.identity.get("plant", "")
+
+    @property
+    def robot(self) -> str:
+        """The robots that moved, by their serial numbers or names; "" where they have none."""
+        moved = [str(entry["robot"]).rpartition(" on ")[0] for entry in self.manifest.get("robots", [])]
+        return ", ".join(dict.fromkeys(filter(None, moved)))
+
+    @property
+    def hardware(self) -> bool:
+        """Whether it can hurt somebody; unknown: it can."""
+        return self.identity.get("hardware") != "no"
 
     @property
     def space(self) -> Space | None:
         row = self.experiment
-        return Space(row["lower"], row["upper"], log=row["log_scale"]) if row else None
+        return stored_space(row) if row else None
 
     @property
     def counted(self) -> list[Row]:

@@ -9,6 +9,7 @@ import numpy as np
 from crbo_ros.view.run_view import Array, Curve, Series
 
 ROOM = 1.5  # spans of the returns that the bounds may take below them
+FEWEST = 5.0  # proposals for which there is room from the beginning
 SHARE = 0.3  # or this share of the largest return's size, when the returns hardly differ yet
 
 Limits = tuple[float, float]
@@ -32,8 +33,9 @@ def y_range(series: Series) -> Limits | None:
 
 
 def x_range(series: Series) -> Limits:
-    """From the first proposal to the newest, of many rounded up: axes that do not change need not be drawn again."""
+    """From the first proposal to the newest, and beyond: axes that do not change need not be drawn again."""
     newest = max((float(x[-1]) for x in (series.best[0], series.gamma[0]) if len(x)), default=0.0)
+    newest = max(newest, FEWEST)
     step = 10.0 ** math.floor(math.log10(max(newest / 50.0, 1.0)))
     end = step * math.ceil(newest / step)
     room = 0.02 * end + 0.5

@@ -13,6 +13,7 @@ from crbo_ros.protocol.records import OUTCOMES, VERDICTS, ContractState, Episode
 
 # Words with the numbers of msg/OptimizerState and msg/RunnerStatus.
 STATES = {"running": 1, "paused": 2, "finished": 3, "exhausted": 4, "error": 5}
+PLANT_STATES = {"plant_unknown": 0, "plant_safe": 1, "plant_moving": 2}
 RUNNER_STATES = {"idle": 0, "waiting": 1, "running": 2, "held": 3, "done": 4, "error": 5, "preparing": 6}
 
 
@@ -77,6 +78,21 @@ class RunnerStatus:
     proposal_id: int = -1
     episode_time: float = 0.0
     interrupted: int = 0
+    plant: str = "plant_unknown"  # one of PLANT_STATES
+    plant_reason: str = ""
+    robot: str = ""  # which one
+
+
+@dataclass(frozen=True)
+class EpisodeTrajectory:
+    """An episode step by step, from msg/EpisodeTrajectory. Runners publish it only while somebody looks."""
+
+    experiment_uid: str
+    proposal_id: int
+    episode_uid: str
+    names: Sequence[str]
+    time: Sequence[float]
+    values: Sequence[float]  # row-major, (steps, names)
 
 
 @dataclass(frozen=True)
@@ -112,7 +128,7 @@ TOPICS: dict[str, tuple[str, type]] = {
 # The fields of each value that are words, with their numbers.
 CODES: dict[type, dict[str, dict[str, int]]] = {
     OptimizerState: {"state": STATES},
-    RunnerStatus: {"state": RUNNER_STATES},
+    RunnerStatus: {"state": RUNNER_STATES, "plant": PLANT_STATES},
     Verdict: {"status": VERDICTS},
     Episode: {"outcome": OUTCOMES},
 }

@@ -25,7 +25,8 @@ class Watcher(TopicFeed):
     @property
     def over(self) -> bool:
         """Whether the optimizer has nothing more to propose."""
-        return (state := self.state) is not None and state.state in ("finished", "exhausted")
+        self.view.record(self.poll())
+        return self.view.run.over
 
     def line(self) -> str:
         """One line about where the run stands."""
