@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).parents[2]
 LIMIT = 20.0  # s; a machine that is busy with other things may stall for some of it
 REFUSED, ACCEPTED, TRACEBACK, HANG = "refused", "accepted", "traceback", "hang"
 NAMES = [
@@ -40,12 +41,13 @@ YAMLS = [
     "/**:\n  ros__parameters: {seed: 1}\n/**:\n  ros__parameters: {seed: 2}", "a: &a [*a]", "? [1]\n: 2",
     "/**: {ros__parameters: {experiment: 1}}", "/**: {ros__parameters: {experiment: 2024-05-01}}", "%YAML 9.9\n---\n",
     "/**: {ros__parameters: {seed: .nan}}", "!!python/object:os.system x", "[" * 3000, "a: " * 50, "\x00", "\ufffe",
-    "/**/safety_monitorr: {ros__parameters: {j_min: 1.0}}", "/**/optimizer: {ros__parameters: {lease: .inf}}",
+    "/**/safety_monitorr: {ros__parameters: {j_min: 1.0}}", "/**/optimizer: {ros__parameters: {gamma: .inf}}",
     "/**/episode_runner: {ros__parameters: {heartbeat_timeout: .inf}}",
     "/**/optimizer: {ros__parameters: {seed: -1}}",
     "/**/episode_runner: {ros__parameters: {heartbeat_timeout: 0.05}}", "/**/optimizer: {ros__parameters: {seed: x}}",
-    "/**/safety_monitor: {ros__parameters: {lipschitz: .inf}}", "/**/optimizer: {ros__parameters: {lease: 5.0e+9}}",
-    "/**: {ros__parameters: {task_options: 3}}",
+    "/**/safety_monitor: {ros__parameters: {lipschitz: .inf}}", "/**/optimizer: {ros__parameters: {gamma: 5.0e+9}}",
+    "/**: {ros__parameters: {task_options: 3}}", "/**: {ros__parameters: {1: 2}}", "/**: {ros__parameters: {null: 2}}",
+    "/**: {ros__parameters: {seed: true}}", "/**: {ros__parameters: {task_options: {'': 1}}}",
 ]  # fmt: skip
 
 
@@ -88,6 +90,18 @@ def agent(**changes: Any) -> bytes:
     return buffer.getvalue()
 
 
+def example(file: str, place: list[str | int], value: Any) -> bytes:
+    """A file of examples/ with one value replaced."""
+    import yaml
+
+    content = yaml.safe_load((ROOT / "examples" / file).read_text())
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return bytes(yaml.safe_dump(content), "utf-8")
+
+
 def by_hand() -> Iterator[BadInput]:
     """What somebody has tried, or will."""
     run = ["run", "furuta"]
@@ -113,18 +127,31 @@ def by_hand() -> Iterator[BadInput]:
     for option, value in (
         ("seed", "-1"), ("seed", str(2**80)), ("gamma", "-0.1"), ("gamma", "1.1"), ("episodes", "-2"), ("runners",
         "-1"),
-        ("runners", "65"), ("runners", str(10**30)), ("episodes", str(10**30)), ("j-min-drop", "-1"), ("resume",
+        ("runners", "65"), ("runners", str(10**30)), ("episodes", str(10**30)), ("j-min-drop", "-0.5"), ("yes-move",
         "maybe"),
         ("require-operator", "1"), ("settings", "[1]"), ("settings", '{"x": [[1], {}]}'), ("settings", '{"a": NaN}'),
         ("task-options", '{"moon": 1}'), ("settings", "[" * 3000), ("task-options", '{"realtime": "x"}'),
         ("task-options", '{"plant_options": 3}'), ("settings", '{"a": ' * 60), ("params-file", "HERE/none.yaml"),
+        ("seed", "9" * 400), ("episodes", "9" * 400), ("start-rollouts", "9" * 400),
         ("params-file", "HERE"), ("experiments-dir", "FILE"), ("realtime", "2"), ("env", "Moon-v9"),
+        ("evaluate", "-1"), ("evaluate", "many"), ("evaluate", "9" * 30), ("experiments-dir", "/proc/nowhere"),
+        ("experiments-dir", "~nobody-of-that-name/x"), ("params-file", "~nobody-of-that-name"), ("attach", "~no-one"),
     ):  # fmt: skip
         yield BadInput([*run, f"--{option}={value}"], b"x")
     for text in YAMLS:
         yield BadInput([*run, "--params-file", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
         yield BadInput(["run", "tuning", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
         yield BadInput(["run", "arm", "--config", "FILE"], text.encode(errors="surrogateescape"), ".yaml")
+    changes: list[tuple[str, str, list[str | int], Any]] = [
+        ("arm", "arm", ["policy", "duration"], 1e6), ("arm", "arm", ["policy", "bases"], 10**9),
+        ("arm", "arm", ["stretch"], 1e308), ("arm", "arm", ["controller", "rate"], 1e12), ("arm", "arm", ["joints", 0],
+        " "), ("arm", "arm", ["return_seconds"], 1e15), ("joint", "tuning", ["parameters", 0, "name"], "\x1b[2J"),
+        ("joint", "tuning", ["return", "signals", "torque", "topic"], "a b"),
+        ("joint", "tuning", ["return", "signals", "torque", "type"], "2024-01-01"),
+        ("pid", "tuning", ["episode", "timeout"], 1e15), ("pid", "tuning", ["return", "settle"], 1e15),
+    ]  # fmt: skip
+    for file, task, place, wrong in changes:
+        yield BadInput(["run", task, "--config", "FILE"], example(f"{file}.yaml", place, wrong), ".yaml")
     thetas = [b"", b"[", b"{}", b'{"theta": 3}', b'{"theta": ["x"]}', b"[NaN]", b"[1e999]", b"[[1]]", b"null",
     b"\xff",
               b"[" * 3000, b'{"theta": [], "digest": 1}', b"[1, 2, 3]", b"true", b'"x"', b"[true]"]  # fmt: skip
@@ -178,12 +205,18 @@ def by_hand() -> Iterator[BadInput]:
             ["inspect", "--json"],
         ):
             yield BadInput([*command, "FILE"], content, ".sqlite")
+    for words in (
+        ["--seed=-4"], ["--rollouts=1"], ["--rollouts=1000000000"], ["--seed=" + "9" * 30],
+    ):  # fmt: skip
+        yield BadInput(["advise", "furuta", *words])
+    yield BadInput(["accept", "HERE", "--by", "a\nb"])
+    yield BadInput(["bench", "campaign", "--parts", "moon", "--no-docs"])
     yield from (BadInput(words) for words in (["moon"], ["run"], ["bench"], ["train"], ["train", "ppo"],
                                           ["bench", ".."],
                                           ["inspect"], ["export", "HERE"], ["gui", "--size", "x"], ["export", "x",
                                           "--csv"],
                                           ["rollout"], ["demo", "moon"], ["report", "HERE"], ["repair",
-                                          "HERE"]))  # fmt: skip
+                                          "HERE"], ["doctor", "--plant", ""]))  # fmt: skip
 
 
 def generated(count: int, seed: int) -> Iterator[BadInput]:

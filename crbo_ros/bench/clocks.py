@@ -1,8 +1,9 @@
-"""Steps of the system's clock inside processes of our own, never on the machine.
+"""Steps of the system's clock, and a slow disk, inside processes of our own, never on the machine.
 
 A shim over the C library (LD_PRELOAD) adds an offset to the wall time that its process reads. The offset lies in a
 small file, which the process has mapped: whoever writes to it steps that process's clock while it runs. Whoever waits
 for an instant of the wall time waits by the same clock: a step back makes that wait longer, as on the machine's own.
+The second number in that file is how long each fsync takes in addition.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ SOURCE = r"""
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t none = 0;
-static const volatile int64_t *offset = &none; /* s, of the wall time alone */
+static const int64_t none[2] = {0, 0};
+static const volatile int64_t *offset = none; /* s, of the wall time alone; then ms that each fsync takes longer */
 
 __attribute__((constructor)) static void map_the_file(void) {
     const char *name = getenv("CRBO_CLOCK_OFFSET");
     int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *page = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, sizeof none, PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED) offset = page;
     close(file);
 }
@@ -46,6 +47,25 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = real(clock, now);
     if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += *offset;
     return failed;
+}
+
+static void slow_disk(void) {
+    struct timespec wait = {offset[1] / 1000, offset[1] % 1000 * 1000000};
+    if (offset[1]) nanosleep(&wait, NULL);
+}
+
+int fsync(int file) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fsync");
+    slow_disk();
+    return real(file);
+}
+
+int fdatasync(int file) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
+    slow_disk();
+    return real(file);
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {
@@ -142,7 +162,7 @@ class Clocks:
         if self._shim is None:
             return {}
         if not self._file(name).exists():
-            self._file(name).write_bytes(struct.pack("=q", 0))
+            self._file(name).write_bytes(struct.pack("=qq", 0, 0))
         return {"LD_PRELOAD": str(self._shim), OFFSET_FILE: str(self._file(name))}
 
     def step(self, name: str, seconds: int) -> None:
@@ -150,6 +170,11 @@ class Clocks:
         with self._file(name).open("r+b") as file:  # in place: the process has this very file mapped
             (offset,) = struct.unpack("=q", file.read(8))
             os.pwrite(file.fileno(), struct.pack("=q", offset + seconds), 0)
+
+    def slow_down(self, name: str, milliseconds: int) -> None:
+        """Each fsync of that process takes so much longer, from now on."""
+        with self._file(name).open("r+b") as file:
+            os.pwrite(file.fileno(), struct.pack("=q", milliseconds), 8)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.clock"

@@ -33,16 +33,18 @@ from crbo_ros.core.contract import RISK
 from crbo_ros.core.method import Method
 from crbo_ros.core.trial import Proposal
 from crbo_ros.errors import Exhausted
-from crbo_ros.protocol.store import ExperimentStore
+from crbo_ros.protocol.records import APPROVED
 from crbo_ros.registry import make_task
 from crbo_ros.tasks.base import Outcome, Task, Watch
 from crbo_ros.view.colors import BEST, BOUND, GAMMA, OUTCOME_COLORS
+from crbo_ros.view.record import read_run
 
-SEED = 7000  # of repeat 0; the forms were chosen on seeds from 9000 on
+SEED = 7100  # of repeat 0; the forms were chosen on seeds from 9000 on
 HIGH = 0.95  # a careless gamma
 CLIFF = 40  # slabs per unit along a random direction, of which one in SHARE falls
 SHARE = 12
 FINAL_ROLLOUTS = 10
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # the disk is not what is measured here
 
 
 class FunctionTask(Task):
@@ -109,7 +111,7 @@ class ContractCase:
 
 def play(case: ContractCase, episodes: int) -> dict[str, Any]:
     """Carry a run out; its record."""
-    with open_task(case.task, case.seed) as task, tempfile.TemporaryDirectory() as folder:
+    with open_task(case.task, case.seed) as task, tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         settings: dict[str, Any] = {"gamma": case.gamma or task.gamma} if case.method == "crbo" else {}
         terms = {"risk": case.risk, "j_min_drop": task.j_min_drop, "budget": episodes} if case.contract else {}
         path, load = Path(folder), os.getloadavg()[0]
@@ -118,26 +120,24 @@ def play(case: ContractCase, episodes: int) -> dict[str, Any]:
             settings={**settings, **terms} if case.method == "crbo" else settings,
             make=(lambda s: Liar(task.space, task.theta_0, seed=case.seed)) if case.method == "liar" else None,
         )  # fmt: skip
-        store = ExperimentStore(path / "experiment.sqlite")
-        proposals, verdicts = store.proposals(), store.verdicts()
-        ran = {episode.proposal_id: episode for episode in store.episodes() if episode.executed}
-        store.close()
+        proposals = read_run(path / "experiment.sqlite", replay=False).rows
         final: list[float] = []
         if run.best is not None:
             with task:
                 for k in range(FINAL_ROLLOUTS):
                     final.append(task.rollout(run.best.theta, np.random.default_rng([case.seed, k, 0xF1])).value)
-    shown = {v["proposal_id"]: v["worst_case"] for v in verdicts if v["status"] == "approved"}
     seen: set[bytes] = set()
     rows = []
     for row in proposals:
-        episode = ran.get(row.proposal.id)
+        assert row.proposal is not None
+        episode = row.episode if row.episode and row.episode.executed else None
+        shown = next((v.worst_case for v in reversed(row.verdicts) if v.status == APPROVED), None)
         novel = row.proposal.theta.tobytes() not in seen and row.proposal.kind != "start"
         seen.add(row.proposal.theta.tobytes())
         rows.append(
             {
-                "kind": row.proposal.kind, "end": row.end.value, "novel": novel,
-                "value": _plain(episode.value) if episode else None, "shown": _plain(shown.get(row.proposal.id)),
+                "kind": row.kind, "end": row.status.value, "novel": novel,
+                "value": _plain(episode.value) if episode else None, "shown": _plain(shown),
             }
         )  # fmt: skip
     contract = {
@@ -167,7 +167,7 @@ def summary_row(kept: list[dict[str, Any]], free: list[dict[str, Any]]) -> list[
     budget = math.ceil(risk * episodes)
     fallen = [record["contract"]["violations"] for record in kept]
     novel = [record["contract"]["novel_violations"] for record in kept]
-    without, average, final, touched, held, slacks = [], [], [], [], [], []
+    without, average, final, touched, held, slacks, least = [], [], [], [], [], [], []
     for record in kept:
         rows = record["rows"]
         touched.append(sum(r["kind"] in ("steered", "proven") or r["end"] == "vetoed" for r in rows) / len(rows))
@@ -178,6 +178,7 @@ def summary_row(kept: list[dict[str, Any]], free: list[dict[str, Any]]) -> list[
         if other := pairs.get(record["case"]["seed"]):
             threshold, J0 = record["contract"]["threshold"], abs(record["contract"]["start_mean"])
             without.append(int(np.sum(values_of(other) < threshold)))
+            least.append(max(0.0, 1.0 - risk * len(values_of(other)) / max(without[-1], 1)))
             average.append((np.mean(values_of(record)) - np.mean(values_of(other))) / J0)
             if record["final"] and other["final"]:
                 final.append((np.mean(record["final"]) - np.mean(other["final"])) / J0)
@@ -186,6 +187,7 @@ def summary_row(kept: list[dict[str, Any]], free: list[dict[str, Any]]) -> list[
         str(len(kept)), str(budget), f"{np.mean(fallen):.1f} (most {max(fallen)})", f"{max(novel)}",
         f"{100 * np.mean([v <= budget for v in fallen]):.0f} %",
         f"{np.mean(without):.1f} (most {max(without)})" if without else "-", f"{100 * np.mean(touched):.1f} %",
+        f"{100 * np.mean(least):.0f} %" if least else "-",
         percent(100 * float(np.mean(average))) if average else "-",
         percent(100 * float(np.mean(final))) if final else "-",
         f"{100 * np.mean(held):.1f} %" if held else "-", number(float(np.median(slacks)), 2) if slacks else "-",
@@ -194,7 +196,7 @@ def summary_row(kept: list[dict[str, Any]], free: list[dict[str, Any]]) -> list[
 
 HEADER = [
     "task", "gamma", "risk", "runs", "budget", "violations", "most of novel policies", "runs within budget", "without",
-    "vetoed + steered + repeated", "average", "final", "bound held", "slack",
+    "vetoed + steered + repeated", "least", "average", "final", "bound held", "slack",
 ]  # fmt: skip
 
 
@@ -222,9 +224,10 @@ def write_summary(out: Path) -> str:
 
 Violations in each run (mean, most), with and without the contract on the same seeds, {records[0]["episodes"]} episodes
 each. Average and final (10 rollouts of the recommended policy) are the mean difference to the run without, in shares of
-|J0|. Bound held: of the worst cases shown for novel policies; slack: median of return - worst case in standard
-deviations of the run's returns. cliffs-5d: one policy in {SHARE} falls and nothing tells which. liar: random steps
-that ignore every verdict.
+|J0|. Least: if new policies fell as often as without and nothing told which, a share 1 - risk / rate of the rollouts
+would have to be repeats (mean over the seeds). Bound held: of the worst cases shown for novel policies; slack: median
+of return - worst case in standard deviations of the run's returns. cliffs-5d: one policy in {SHARE} falls and nothing
+tells which. liar: random steps that ignore every verdict.
 
 {markdown(table(records))}
 

@@ -1,4 +1,5 @@
-"""Kill, freeze and delay random nodes of a real graph at random moments, step their clocks; then look at what is left.
+"""Kill, freeze and delay random nodes of a real graph at random moments, step their clocks, slow their disks down; then
+look at what is left.
 
 The plant is a witness (bench/witness.py). Every start must have been on the runner's record and on the monitor's before
 it moved, every result must be in the store, once; and with one runner the data must be, bit for bit, what the same loop
@@ -37,9 +38,11 @@ from crbo_ros.ros.link import RosLink
 NAMESPACE = "faults"
 PROMPTLY = 0.3  # s from Ctrl-C to the last step of every runner that is not frozen
 EPISODE = 0.8  # s: longer than a monitor may be silent
+PAUSE = 0.6  # s at most from a fault to the next sign of life, and from there to the next fault
 ROUND = 600.0  # s after which an experiment that is not complete has failed
 CLOCK_STEPS = {"clock -1 h": -3600, "clock +1 day": 86400}
-KINDS = ("kill", "freeze 0.3 s", "freeze 3 s", "delay", *CLOCK_STEPS)
+SLOW_DISK = "slow disk"  # each fsync takes 0.4 s longer, for 2 s
+KINDS = ("kill", "freeze 0.3 s", "freeze 3 s", "delay", SLOW_DISK, *CLOCK_STEPS)
 
 UDP_PROFILE = """<dds xmlns="http://www.eprosima.com"><profiles>
   <transport_descriptors><transport_descriptor>
@@ -113,7 +116,7 @@ class Storm:
         self, clocks: Clocks, can_step: str, rng: np.random.Generator, left: int, update: Callable[[int], Any]
     ) -> None:
         self.clocks, self.rng, self.left, self.update = clocks, rng, left, update
-        self.kinds = [kind for kind in KINDS if can_step or kind not in CLOCK_STEPS]
+        self.kinds = [kind for kind in KINDS if can_step or kind not in (*CLOCK_STEPS, SLOW_DISK)]
         self.done: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(8)
         self._busy: dict[str, Future[None]] = {}
@@ -136,6 +139,10 @@ class Storm:
             processes.start(name)
         elif kind in CLOCK_STEPS:
             self.clocks.step(name, CLOCK_STEPS[kind])
+        elif kind == SLOW_DISK:
+            self.clocks.slow_down(name, 400)
+            time.sleep(2.0)
+            self.clocks.slow_down(name, 0)
         else:
             seconds = {"freeze 0.3 s": [0.3, 0.0], "freeze 3 s": [3.0, 0.0]}.get(kind, pauses)
             for frozen, awake in zip(seconds[::2], seconds[1::2], strict=True):
@@ -231,7 +238,7 @@ def specs_for(folder: Path, runners: int, episodes: int, seed: int, seconds: flo
         options = {"folder": str(folder), "seconds": seconds}
         more: dict[str, Any] = {"task_options": options}
         if spec.executable == RUNNER:
-            more = {"task_options": {**options, "runner": file_name(spec)}, "exit_when_done": True}
+            more = {"task_options": {**options, "runner": file_name(spec)}}
         specs.append(replace(spec, parameters={**spec.parameters, **more}))
     return specs
 
@@ -253,9 +260,9 @@ def one_round(args: argparse.Namespace, folder: Path, runners: int, seed: int, s
         processes.wait_for(lambda: size() > 0, 60.0)
         while time.monotonic() - began < ROUND and not complete(folder, episodes):
             before = written
-            if processes.wait_for(lambda: size() > before, 3.0):  # noqa: B023 (called at once): something moves again
+            if processes.wait_for(lambda: size() > before, PAUSE):  # noqa: B023 (called at once): something moves again
                 written = size()
-            time.sleep(storm.rng.uniform(0.0, 1.0))
+            time.sleep(storm.rng.uniform(0.0, PAUSE))
             storm.strike(processes)
         storm.calm()
         if not processes.wait_for(lambda: all(p.code is not None for p in processes.of(RUNNER)), 60.0):

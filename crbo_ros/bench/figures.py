@@ -19,6 +19,14 @@ COLOURS = {
     "local_bo": "#9467bd",
     "logei": "#8c564b",
     "gibo": "#e377c2",
+    "min_ucb": "#bcbd22",
+    "la_min_ucb": "#dbdb8d",
+    "hci_gibo": "#f7b6d2",
+    "les": "#98df8a",
+    "linear_bo": "#c49c94",
+    "safe_cma": "#ffbb78",
+    "random_search": "#555555",
+    "sobol": "#aaaaaa",
     "safe_opt": "#7f7f7f",
 }
 LABELS = {
@@ -32,6 +40,14 @@ LABELS = {
     "local_bo": "Local BO",
     "logei": "LogEI (BoTorch)",
     "gibo": "GIBO",
+    "min_ucb": "MinUCB",
+    "la_min_ucb": "LA-MinUCB",
+    "hci_gibo": "HCI-GIBO",
+    "les": "LES (32 draws)",
+    "linear_bo": "LogEI, linear kernel",
+    "safe_cma": "Safe CMA-ES",
+    "random_search": "random search",
+    "sobol": "Sobol",
     "safe_opt": "SafeOpt",
 }
 

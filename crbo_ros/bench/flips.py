@@ -33,7 +33,8 @@ from crbo_ros.protocol import best_file
 from crbo_ros.protocol.monitor import SafetyMonitor
 from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.records import APPROVED, COMPLETED, Episode, Offer, new_uid
-from crbo_ros.protocol.repair import repair, verify
+from crbo_ros.protocol.repair import repair
+from crbo_ros.protocol.salvage import verify
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.view.record import read_run, stored_method
 

@@ -5,6 +5,7 @@
     offsets   how many proposals of a run change, bit for bit, when all returns become a y + b
     outliers  5-D functions of the core's benchmark, 5 % of the returns off by -5; and clean
     cliff     returns that rise towards a cliff, beyond which an episode fails without a return
+    suite     all methods on what breaks optimizers, one thing at a time (hard_problems.py); not in --quick
 
 Parameters were chosen on seeds below 6900; the default seed is the first reported one.
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from crbo_ros.bench.hard_problems import MAKERS as HARD
+from crbo_ros.bench.policy import add_arguments_for, run_for
 from crbo_ros.bench.sweep import machine, write_atomically
 from crbo_ros.bench.synthetic_functions import within_model
 from crbo_ros.bench.tables import markdown
@@ -26,7 +28,7 @@ from crbo_ros.core.space import Space
 from crbo_ros.errors import MissingDependency
 from crbo_ros.registry import make_method
 
-PARTS = ("swimmer", "offsets", "outliers", "cliff")
+PARTS = ("swimmer", "offsets", "outliers", "cliff", "suite")
 SEED = 7800
 OUTLIER, SHARE = -5.0, 0.05
 CLIFF = 0.4
@@ -35,10 +37,8 @@ Observe = Callable[[Any, int], float]  # (theta, episode) -> return, NaN for a f
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part (may be repeated)")
-    parser.add_argument("--quick", action="store_true", help="3 seeds, and no rivals")
-    parser.add_argument("--seeds", type=int, default=None, help="how many (default 10, quick 3)")
-    parser.add_argument("--seed", type=int, default=SEED, help="the first one")
-    parser.add_argument("--out", type=Path, default=Path("results") / "hard", help="folder of the results")
+    add_arguments_for(parser, "hard", 10)
+    parser.set_defaults(seed=SEED)
 
 
 def play(name: str, space: Space, theta_0: Any, seed: int, episodes: int, observe: Observe, **settings: Any) -> Any:
@@ -171,11 +171,15 @@ def cliff(seeds: range, quick: bool) -> tuple[Any, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    seeds = range(args.seed, args.seed + (args.seeds or (3 if args.quick else 10)))
+    args.repeats = args.repeats or (3 if args.quick else 10)
+    seeds = range(args.seed, args.seed + args.repeats)
     functions = {"swimmer": swimmer, "offsets": offsets, "outliers": outliers, "cliff": cliff}
     record: dict[str, Any] = {"machine": machine(), "seeds": list(seeds)}
     texts = []
-    for part in args.part or PARTS:
+    for part in args.part or (PARTS[:-1] if args.quick else PARTS):
+        if part == "suite":
+            run_for("hard", tuple(HARD), args)
+            continue
         try:
             record[part], text = functions[part](seeds, args.quick)
         except MissingDependency as error:

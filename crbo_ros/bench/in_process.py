@@ -22,10 +22,10 @@ from crbo_ros.protocol.records import STOPPED, ContractState, Episode, Offer
 from crbo_ros.protocol.replay import Make
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
-from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.registry import make_method
 from crbo_ros.tasks.base import Task
 from crbo_ros.tasks.signals import watched_rollout
+from crbo_ros.view.record import read_run
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,8 @@ class DirectRig:
 
 def read_data_file(path: Path) -> tuple[list[float], list[tuple[int, tuple[float, ...], float]]]:
     """(when each episode ended, (id, theta, value) of each) of an experiment's store."""
-    store = ExperimentStore(path)
-    episodes = store.episodes()
-    store.close()
+    run = read_run(path, replay=False)
+    episodes = [episode for id in run.order if (episode := run.row(id).episode) is not None]
     return [e.stamp for e in episodes], [(e.proposal_id, tuple(e.theta.tolist()), e.value) for e in episodes]
 
 

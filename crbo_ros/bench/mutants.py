@@ -1,263 +1,307 @@
-"""Do the tests bite? Small wrong changes in what keeps the promises, one at a time: how many does the quick suite kill?
+"""Do the tests bite? Small wrong changes in what keeps the promises, one at a time: how many do the quick tests kill?
 
-    ./crbo bench mutants --count 300 --seed 1
+    ./crbo bench mutants --count 400 --seed 1              # a sample over all modules
     ./crbo bench mutants --module protocol/gate --all
 
-A mutant is one change in one place of a module (a comparison turned, `and` for `or`, a `not` left out, a condition
-always true or false, a statement left out, a number one off); messages, types and log lines are left alone. The
-module's own quick tests run against it in a fresh process, the mutated source in the place of the file, which is never
-touched. Killed: a test fails or hangs. Survivors are listed; those that somebody has looked at and found harmless stand
-in test/mutants.json with the reason, and are counted apart.
+What a mutant is stands in bench/mutations.py. The quick tests are collected once and run once under `coverage`, which
+tells which of them reach which line. Each mutant is a fork of that process: it gets the changed function, runs the
+tests that reach the line (first those that killed others of this module, then the quickest) and ends at the first one
+that fails. Killed: a test fails, or hangs. What is done lies in --out: a killed mutant is not tried again while its
+function and the test that killed it are what they were, a survivor not while the same tests reach it. Survivors that
+somebody has looked at and found harmless stand in test/mutants.json with the reason, and are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
-import copy
-import importlib.abc
-import importlib.machinery
+import gc
+import hashlib
+import inspect
 import json
 import multiprocessing
 import os
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
+from crbo_ros.bench.mutations import ROOT, Mutant, functions_of, mutants, mutate
+
 JUDGED = ROOT / "test" / "mutants.json"
-LIMIT = 240.0  # s for a module's tests
-GATE, STORE, INTEGRITY = (
-    "protocol/test_gate_and_spool.py",
-    "protocol/test_store_and_optimizer.py",
-    "protocol/test_integrity.py",
-)
-MODULES = {  # and the tests that must notice, quickest first
-    "protocol/gate": [GATE, "protocol/test_loop.py"],
-    "protocol/spool": [GATE, INTEGRITY, "protocol/test_loop.py"],
-    "protocol/monitor": ["protocol/test_monitor.py"],
-    "protocol/monitor_store": ["protocol/test_monitor.py", INTEGRITY],
-    "protocol/optimizer": [STORE],
-    "protocol/store": [STORE, INTEGRITY],
-    "protocol/replay": [STORE],
-    "protocol/leases": [STORE],
-    "protocol/chain": [INTEGRITY],
-    "protocol/database": [STORE, INTEGRITY],
-    "protocol/proofs": ["protocol/test_proofs.py"],
-    "protocol/best_file": [INTEGRITY],
-    "protocol/runner": ["protocol/test_loop.py", "protocol/test_recorded_schedules.py"],
-    "protocol/records": [GATE, "protocol/test_monitor.py", STORE],
-    "core/bound": ["core/test_bound.py", "protocol/test_monitor.py"],
-    "ros/convert": ["ros/test_convert.py"],
-}
-TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
-TALK = {"say", "warning", "info", "error", "fatal", "debug", "print", "log"}
+TESTS = (
+    "protocol", "core", "ros/test_convert.py", "ros/test_throttle.py", "plants/test_host_loop.py",
+    "commands/test_inspect_export.py", "nodes/test_rig.py",
+)  # fmt: skip
+BESIDE_THE_PROTOCOL = ("core/account", "core/bound", "core/contract", "ros/convert", "plants/host", "nodes/rig")
+KILLED, SURVIVED, UNREACHED, IMPOSSIBLE = "killed", "survived", "reached by no test", "cannot be made"
+MEMORY = "/dev/shm"
+BUDGET = 6.0  # s of CPU of tests for one mutant, as they took unchanged; the slowest are left out beyond it
+Reached = dict[str, dict[str, Any]]  # test -> its state, its seconds of CPU, lines by module, the modules' states
+Fate = list[str]  # what became of a mutant, then its function's state and the killer with its state, or its tests'
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One wrong change."""
-
-    module: str  # protocol/gate
-    function: str
-    line: int
-    before: str
-    after: str
-    source: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.module} {self.function}: {self.before} -> {self.after}"
+def modules() -> list[str]:
+    """What keeps the promises: all of protocol/, and what decides and stops beside it."""
+    found = [f"protocol/{path.stem}" for path in sorted((ROOT / "crbo_ros" / "protocol").glob("*.py"))]
+    return [name for name in found if not name.endswith("__init__")] + list(BESIDE_THE_PROTOCOL)
 
 
-def variants(node: ast.AST) -> Iterator[ast.AST]:
-    """The wrong forms of one node."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in TURNED:
-        turned = copy.deepcopy(node)
-        turned.ops = [TURNED[type(node.ops[0])]()]
-        yield turned
-    elif isinstance(node, ast.Compare) and len(node.ops) == 2:
-        for i in range(2):
-            open_end = copy.deepcopy(node)
-            operands = [node.left, *node.comparators]
-            open_end.left, open_end.ops = copy.deepcopy(operands[i]), [copy.deepcopy(node.ops[i])]
-            open_end.comparators = [copy.deepcopy(operands[i + 1])]
-            yield open_end
-    elif isinstance(node, ast.BoolOp):
-        other = copy.deepcopy(node)
-        other.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield other
-        for i in range(len(node.values)):
-            fewer = copy.deepcopy(node)
-            del fewer.values[i]
-            yield fewer if len(fewer.values) > 1 else fewer.values[0]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield copy.deepcopy(node.operand)
-    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not isinstance(node.left, ast.JoinedStr):
-        sign = copy.deepcopy(node)
-        sign.op = ARITHMETIC[type(node.op)]()
-        yield sign
-    elif isinstance(node, ast.If):
-        for value in (True, False):
-            always = copy.copy(node)
-            always.test = ast.Constant(value)
-            yield always
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield ast.Constant(not node.value)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        yield ast.Constant(node.value + 1)
-    elif isinstance(node, (ast.Raise, ast.AugAssign)) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not _is_talk(node.value)
-    ) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)):  # fmt: skip
-        yield ast.Pass()
+def state_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _is_talk(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in TALK or name == "close"
+class Session:
+    """A pytest plugin: has the tests collected and hands them over instead of running them."""
+
+    def __init__(self, work: Callable[[dict[str, Any]], None]) -> None:
+        self.work = work
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self.work({item.nodeid: item for item in session.items if not item.get_closest_marker("skip")})
+        return True
 
 
-def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:
-    """(function, parent, field, index, node) of all that may be changed: code in functions, not what it says."""
+def passes(item: Any) -> bool:
+    """Run one test with its fixtures."""
+    from _pytest.runner import runtestprotocol
 
-    def walk(parent: ast.AST, function: str) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:
-        for name, value in ast.iter_fields(parent):
-            if name in ("annotation", "returns", "decorator_list", "defaults", "kw_defaults", "keywords_of_talk"):
-                continue
-            for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if not isinstance(node, ast.AST) or isinstance(node, (ast.JoinedStr, ast.arguments)):
-                    continue
-                if isinstance(node, ast.Call) and _is_talk(node):
-                    continue
-                inside = function
-                if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                    inside = f"{function}.{node.name}".strip(".")
-                if isinstance(parent, ast.Raise):
-                    continue  # (the text of an error)
-                if function and not isinstance(parent, ast.ClassDef):
-                    yield inside, parent, name, index, node
-                yield from walk(node, inside)
-
-    yield from walk(tree, "")
+    return all(report.outcome != "failed" for report in runtestprotocol(item, log=False, nextitem=None))
 
 
-def mutants(module: str) -> list[Mutant]:
-    """All mutants of a module."""
-    text = (ROOT / "crbo_ros" / f"{module}.py").read_text()
-    tree = ast.parse(text)
-    found = []
-    for function, parent, name, index, node in places(tree):
-        for variant in variants(node):
-            after = ast.fix_missing_locations(ast.copy_location(variant, node))
-            _put(parent, name, index, after)
-            try:
-                source = ast.unparse(tree)
-            finally:
-                _put(parent, name, index, node)
-            before, now = (ast.unparse(n).partition("\n")[0][:100] for n in (node, after))
-            found.append(Mutant(module, function, getattr(node, "lineno", 0), before, now, source))
+def fork(work: Callable[[], int], limit: float) -> int:
+    """The exit code of `work` in a copy of this process, in which nothing is written; -1: it hangs or it died."""
+    child = os.fork()
+    if child == 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        os.setpgid(0, 0)
+        code = 77
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
+
+
+def reach(items: dict[str, Any], out: Path) -> Reached:
+    """Which lines each test reaches, by coverage; a test runs again when it, or what it reached, has changed."""
+    file = out / "reached.json"
+    known: Reached = json.loads(file.read_text()) if file.exists() else {}
+    states = {name: state_of(inspect.getsource(item.function)) for name, item in items.items()}
+    now = {module: state_of((ROOT / "crbo_ros" / f"{module}.py").read_text()) for module in modules()}
+    found = {
+        name: test
+        for name, test in known.items()
+        if states.get(name) == test["state"] and all(now.get(m) == was for m, was in test["modules"].items())
+    }
+    if fresh := {name: item for name, item in items.items() if name not in found}:
+        part = file.with_suffix(f".{os.getpid()}.part")
+        ended = fork(lambda: _cover(fresh, states, now, part), 1200.0)
+        if ended or not part.exists():
+            raise SystemExit(f"crbo: the tests under coverage ended with {ended}; do they pass?")
+        found |= json.loads(part.read_text())
+        part.write_text(json.dumps(found))
+        part.replace(file)
     return found
 
 
-def _put(parent: ast.AST, name: str, index: int | None, node: ast.AST) -> None:
-    if index is None:
-        setattr(parent, name, node)
-    else:
-        getattr(parent, name)[index] = node
+def _cover(items: dict[str, Any], states: dict[str, str], now: dict[str, str], file: Path) -> int:
+    import coverage
+
+    include = {module: str(ROOT / "crbo_ros" / f"{module}.py") for module in modules()}
+    recorder = coverage.Coverage(data_file=None, include=list(include.values()), config_file=False)
+    found: Reached = {}
+    recorder.start()
+    for name, item in items.items():
+        recorder.switch_context(name)
+        begun = time.process_time()
+        if passes(item):  # one that fails unchanged would kill everything
+            seconds = time.process_time() - begun
+            found[name] = {"state": states[name], "seconds": seconds, "lines": defaultdict(list), "modules": {}}
+    recorder.stop()
+    for module, path in include.items():
+        for line, names in recorder.get_data().contexts_by_lineno(path).items():
+            for name in names:
+                if name in found:
+                    found[name]["lines"][module].append(line)
+                    found[name]["modules"][module] = now[module]
+    file.write_text(json.dumps(found))
+    return 0
 
 
-class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives the mutated source for its module."""
+class Trier:
+    """Tries the mutants of one module on the tests that reach them."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        self.name, self.mutant = f"crbo_ros.{mutant.module.replace('/', '.')}", mutant
+    def __init__(self, module: str, items: dict[str, Any], reached: Reached, file: Path) -> None:
+        self.items, self.reached, self.file = items, reached, file
+        self.functions = functions_of(module)
+        self.of_line: dict[int, list[str]] = defaultdict(list)
+        for name in sorted(reached, key=lambda name: float(reached[name]["seconds"])):
+            for line in reached[name]["lines"].get(module, []):
+                self.of_line[line].append(name)
+        self.done: dict[str, Fate] = json.loads(file.read_text()) if file.exists() else {}
+        self.killers: Counter[str] = Counter()
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        file = str(ROOT / "crbo_ros" / f"{self.mutant.module}.py")
-        return importlib.machinery.ModuleSpec(name, self, origin=file) if name == self.name else None
+    def try_one(self, mutant: Mutant) -> None:
+        tests = self.of_line[mutant.line]
+        if self._stands(mutant, tests):
+            return
+        fate, killer = self._judge(mutant, tests)
+        self.killers[killer] += 1
+        rest = [killer, self.reached[killer]["state"]] if killer else [self._state(tests)]
+        self.done[mutant.name] = [fate, mutant.state, *rest]
+        self.file.write_text(json.dumps(self.done))
+        if fate != KILLED:
+            print(f"{fate}: {mutant.name}   (line {mutant.line})", flush=True)
 
-    def exec_module(self, module: ModuleType) -> None:
-        module.__file__ = module.__spec__.origin if module.__spec__ else None
-        exec(compile(self.mutant.source, module.__file__ or "", "exec"), module.__dict__)
+    def knows(self, mutant: Mutant) -> bool:
+        """Whether it was tried, with its function as it is now."""
+        return self.done.get(mutant.name, ["", ""])[1] == mutant.state
 
+    def settled(self, mutant: Mutant) -> bool:
+        """Whether it was killed, or never tried."""
+        return not self.knows(mutant) or self.done[mutant.name][0] == KILLED
 
-def try_mutant(mutant: Mutant, tests: list[str], exit_code: Any) -> None:
-    """In a process of its own: 0 if no test noticed."""
-    import pytest
+    def _stands(self, mutant: Mutant, tests: list[str]) -> bool:
+        """What was found before, of the same function by the same tests."""
+        fate, state, *rest = self.done.get(mutant.name, ["", "", ""])
+        if state != mutant.state:
+            return False
+        if fate == KILLED and len(rest) == 2:
+            return rest[0] in self.reached and self.reached[rest[0]]["state"] == rest[1]
+        return rest == [self._state(tests)]
 
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    for name in [name for name in sys.modules if name == "crbo_ros" or name.startswith("crbo_ros.")]:
-        del sys.modules[name]
-    sys.meta_path.insert(0, Loader(mutant))
-    os.chdir(ROOT)
-    paths = [str(ROOT / "test" / test) for test in tests if (ROOT / "test" / test).exists()]
-    exit_code.value = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", *paths]))
+    def _state(self, tests: list[str]) -> str:
+        return state_of("".join(sorted(name + str(self.reached[name]["state"]) for name in tests)))
 
+    def _judge(self, mutant: Mutant, tests: list[str]) -> tuple[str, str]:
+        """(what became of it, the test that killed it if one did)."""
+        chosen, total = list[str](), 0.0
+        for name in sorted(tests, key=lambda name: -self.killers[name]):
+            if total + self.reached[name]["seconds"] < BUDGET:
+                chosen.append(name)
+                total += self.reached[name]["seconds"]
+        if not chosen:
+            return UNREACHED, ""
+        reached = multiprocessing.RawValue("i", 0)
 
-def survives(mutant: Mutant) -> bool:
-    """Whether its tests pass."""
-    context = multiprocessing.get_context("fork")
-    exit_code = context.Value("i", 99)
-    child = context.Process(target=try_mutant, args=(mutant, MODULES[mutant.module], exit_code))
-    child.start()
-    child.join(LIMIT)
-    if child.is_alive():
-        child.kill()
-        child.join()
-        return False
-    return exit_code.value == 0
+        def attempt() -> int:
+            try:
+                mutate(mutant, self.functions)
+            except ValueError:
+                return 3
+            for number, name in enumerate(chosen):
+                reached.value = number
+                if not passes(self.items[name]):
+                    return 1
+            return 0
+
+        code = fork(attempt, 20.0 + 20.0 * total)  # (a busy machine)
+        if code in (0, 3):
+            return (SURVIVED, "") if code == 0 else (IMPOSSIBLE, "")
+        return KILLED, chosen[reached.value]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, default=300, help="mutants to try, spread over all modules")
+    parser.add_argument("--count", type=int, default=400, help="mutants to try, spread over all modules")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--module", choices=list(MODULES), help="only this one")
+    parser.add_argument("--module", nargs="+", choices=modules(), help="only these")
     parser.add_argument("--all", action="store_true", help="every mutant instead of a sample")
+    parser.add_argument("--again", action="store_true", help="only those that survived before")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after so long")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutants", help="what is done already")
     parser.add_argument("--list", action="store_true", help="only count what there is")
 
 
-def sample(modules: list[str], count: int, seed: int, everything: bool) -> list[Mutant]:
-    found = [mutant for module in modules for mutant in mutants(module)]
+def sample(chosen: list[str], count: int, seed: int, everything: bool) -> dict[str, set[str]]:
+    """The names of the mutants to try, by module."""
+    found = [(module, mutant.name) for module in chosen for mutant in mutants(module)]
     order = np.random.default_rng(seed).permutation(len(found))
-    return found if everything else [found[i] for i in order[:count]]
+    wanted: dict[str, set[str]] = {module: set() for module in chosen}
+    for i in order if everything else order[:count]:
+        wanted[found[i][0]].add(found[i][1])
+    return wanted
 
 
 def run(args: argparse.Namespace) -> int:
-    import pytest  # noqa: F401  # and what its tests load, once for all children
-    import scipy.linalg  # noqa: F401
+    import pytest
+    from hypothesis import Phase, settings
 
-    judged = json.loads(JUDGED.read_text()) if JUDGED.exists() else {}
-    chosen = sample([args.module] if args.module else list(MODULES), args.count, args.seed, args.all)
+    chosen = sample(args.module or modules(), args.count, args.seed, args.all)
     if args.list:
-        print(f"{len(chosen)} mutants")
+        print("\n".join(f"{module:24}{len(names):6}" for module, names in chosen.items()))
         return 0
-    end, killed, harmless, alive, tried = time.monotonic() + 60.0 * args.minutes, 0, 0, 0, 0
-    with contextlib.suppress(KeyboardInterrupt):
-        for mutant in chosen:
-            if time.monotonic() > end:
-                break
-            tried += 1
-            if not survives(mutant):
-                killed += 1
-            elif mutant.name in judged:
-                harmless += 1
-            else:
-                alive += 1
-                print(f"survived: {mutant.name}   (line {mutant.line})", flush=True)
-    score = killed / max(tried - harmless, 1)
-    print(f"{tried} mutants: {killed} killed, {harmless} judged harmless, {alive} survived: {score:.1%} killed")
+    phases = (Phase.explicit, Phase.generate)  # that a test fails is enough; nobody needs the smallest example
+    settings.register_profile("mutants", database=None, derandomize=True, phases=phases)
+    settings.load_profile("mutants")
+    args.out.mkdir(parents=True, exist_ok=True)
+    fates: dict[str, dict[str, str]] = {}
+    os.chdir(ROOT)
+    sys.dont_write_bytecode = True
+
+    def work(items: dict[str, Any]) -> None:
+        fates.update(try_all(chosen, items, args))
+
+    memory = MEMORY if os.access(MEMORY, os.W_OK) else None  # stores wait for the disk after every row
+    with tempfile.TemporaryDirectory(prefix="crbo-mutants-", dir=memory) as scratch:
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        paths = [str(ROOT / "test" / test) for test in TESTS if (ROOT / "test" / test).exists()]
+        options = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+        pytest.main([*options, f"--basetemp={scratch}/t", *paths], [Session(work)])
+    return report(fates)
+
+
+def try_all(chosen: dict[str, set[str]], items: dict[str, Any], args: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """module -> mutant -> what became of it, as far as the time allows."""
+    reached, end = reach(items, args.out), time.monotonic() + 60.0 * args.minutes
+    triers = {module: Trier(module, items, reached, args.out / f"{module.replace('/', '-')}.json") for module in chosen}
+    gc.freeze()  # or each fork would copy what a collection only looks at
+    found: dict[str, dict[str, str]] = {}
+    for module, names in chosen.items():
+        trier = triers[module]
+        for mutant in mutants(module):
+            if mutant.name in names and time.monotonic() < end and not (args.again and trier.settled(mutant)):
+                trier.try_one(mutant)
+            if mutant.name in names and trier.knows(mutant):
+                found.setdefault(module, {})[mutant.name] = trier.done[mutant.name][0]
+    return found
+
+
+def report(fates: dict[str, dict[str, str]]) -> int:
+    """Print the score, module by module."""
+    judged = json.loads(JUDGED.read_text()) if JUDGED.exists() else {}
+    total: Counter[str] = Counter()
+    print(f"{'':26}{'tried':>7}{'killed':>8}{'harmless':>10}{'survived':>10}{'unreached':>11}{'score':>9}")
+    for module, found in fates.items():
+        counts = Counter("harmless" if fate in (SURVIVED, UNREACHED) and name in judged else fate
+                         for name, fate in found.items() if fate != IMPOSSIBLE)  # fmt: skip
+        _print(module, counts)
+        total.update(counts)
+    score = _print("all", total)
+    known = {mutant.name for module in {key.split()[0] for key in judged} for mutant in mutants(module)}
+    if gone := sorted(judged.keys() - known):
+        print(f"{len(gone)} entries of {JUDGED.name} are of no mutant any more:", *gone, sep="\n  ")
     return 0 if score >= 0.9 else 1
+
+
+def _print(name: str, counts: Counter[str]) -> float:
+    tried = sum(counts.values())
+    score = counts[KILLED] / max(tried - counts["harmless"], 1)
+    row = f"{tried:7}{counts[KILLED]:8}{counts['harmless']:10}{counts[SURVIVED]:10}{counts[UNREACHED]:11}"
+    print(f"{name:26}{row}{score:9.1%}")
+    return score

@@ -11,8 +11,12 @@ from crbo_ros.bench.problems import main_setting, study_settings, task_facts
 from crbo_ros.bench.sweep import Run, add_sweep_arguments, sweep
 from crbo_ros.bench.tables import load, write_results
 
-METHODS = ("crbo", "cma_es", "turbo", "logei", "crbo-paper", "gibo", "local_bo", "bo")
+METHODS = (
+    *("crbo", "cma_es", "gibo", "min_ucb", "random_search", "turbo", "hci_gibo", "la_min_ucb", "les", "safe_cma"),
+    *("sobol", "crbo-paper", "local_bo", "bo", "logei", "linear_bo"),
+)
 QUICK = ("crbo", "cma_es", "turbo", "gibo")
+COLUMNS_OF_A_FIGURE = 7
 COLUMNS = {
     "average": "average observed return",
     "final": "J(theta*)",
@@ -60,8 +64,8 @@ def run_for(name: str, problems: tuple[str, ...], args: argparse.Namespace) -> i
     options: dict[str, Any] = {"jobs": args.jobs, "backend": args.backend, "minutes": args.minutes}
     records = load(sweep(main, folder, **options))
     episodes, runs = write_results(folder, records, f"{name}: policy search", COLUMNS, NOTES)
-    if len(runs):
-        present = [problem for problem in problems if problem in set(runs["problem"])]
+    present = [problem for problem in problems if len(runs) and problem in set(runs["problem"])]
+    if 0 < len(present) <= COLUMNS_OF_A_FIGURE:
         figures.save(figures.policy_figure(episodes, runs, present), folder / name)
     if study:
         records = load(sweep(study, folder, **options))

@@ -24,9 +24,36 @@ from crbo_ros.registry import make_method, make_task
 
 Array = NDArray[np.float64]
 TASKS = ("basketball", "pendulum", "cartpole", "mountaincar", "furuta")
-# the exploration parameter of a method, and its value where the paper names none
-EXPLORATION = {"cma_es": ("sigma_0", 0.05), "turbo": ("length", 0.1), "local_bo": ("sigma_0", 0.05)}
-CRBO_MODULES = "crbo gp_method search region hit_and_run sqp gaussian_process initial_design acquisition bound".split()
+# a rival's exploration parameter, and the values that `bench rivals` tries
+GRID: dict[str, tuple[str, tuple[float, ...]]] = {
+    "cma_es": ("sigma_0", (0.02, 0.05, 0.1, 0.2)),
+    "turbo": ("length", (0.1, 0.2, 0.8)),
+    "local_bo": ("sigma_0", (0.025, 0.05, 0.1)),
+    "gibo": ("rate", (0.125, 0.25, 0.5)),
+    "hci_gibo": ("eta", (0.125, 0.25, 0.5)),
+    "min_ucb": ("kappa", (1.0, 3.0)),
+    "la_min_ucb": ("kappa", (1.0, 3.0)),
+    "random_search": ("sigma_0", (0.01, 0.03, 0.1)),
+    "safe_cma": ("sigma_0", (0.02, 0.05, 0.1)),
+    "bo": ("beta", (0.5, 2.0)),
+}
+# The best of them for each group of problems (the method's own default unless another is better by half a rank); where
+# the paper names a value for a task, that one (`main_setting`).
+CHOSEN: dict[str, dict[str, float]] = {
+    "cma_es": {"tasks": 0.05, "outside": 0.05, "hard": 0.02, "synthetic": 0.05},
+    "turbo": {"tasks": 0.1, "outside": 0.8, "hard": 0.1, "synthetic": 0.1},
+    "local_bo": {"tasks": 0.025, "outside": 0.025, "hard": 0.05, "synthetic": 0.05},
+    "gibo": {"tasks": 0.25, "outside": 0.25, "hard": 0.25},
+    "hci_gibo": {"tasks": 0.25, "outside": 0.25, "hard": 0.125},
+    "min_ucb": {"tasks": 1.0, "outside": 3.0, "hard": 1.0},
+    "la_min_ucb": {"tasks": 1.0, "outside": 3.0, "hard": 3.0},
+    "random_search": {"tasks": 0.03, "outside": 0.01, "hard": 0.01},
+    "safe_cma": {"tasks": 0.05, "outside": 0.05, "hard": 0.05},
+    "bo": {"tasks": 0.5, "outside": 2.0, "hard": 0.5},
+}
+CRBO_MODULES = (
+    "crbo gp_method search region hit_and_run sqp gaussian_process initial_design acquisition bound doubt stall".split()
+)
 KNOWN = (0.15, 1.0, 1e-6)  # the synthetic functions' own lengthscale (unit box), signal and noise variance
 
 
@@ -48,6 +75,7 @@ class BenchProblem:
     theta_0: Array
     rollout: Callable[[Array, np.random.Generator], Rollout]
     regret: Callable[[Array], float] | None = None
+    checkpoints: tuple[int, ...] = ()  # episodes after which J of the recommended policy is estimated, besides the last
 
 
 @lru_cache(maxsize=4)
@@ -60,7 +88,7 @@ def synthetic_function(dim: int, seed: int) -> Any:
 
 @contextmanager
 def open_problem(name: str, seed: int) -> Iterator[BenchProblem]:
-    """The problem of that name, its plant connected; "synthetic-2d" is function number `seed`."""
+    """The problem of that name, its plant connected; "synthetic-2d" is function number `seed`, "hard-noisy" too."""
     if name.startswith("synthetic-"):
         function = synthetic_function(int(name.removeprefix("synthetic-").removesuffix("d")), seed)
 
@@ -68,6 +96,17 @@ def open_problem(name: str, seed: int) -> Iterator[BenchProblem]:
             return Rollout(function.observe(theta, rng), "completed")
 
         yield BenchProblem(name, function.space, function.theta_0, observe, function.regret)
+        return
+    if name.startswith("hard-"):
+        from crbo_ros.bench.hard_problems import make_hard
+
+        yield make_hard(name, seed)
+        return
+    if name.startswith("outside-"):
+        from crbo_ros.bench.outside_problems import open_outside
+
+        with open_outside(name) as problem:
+            yield problem
         return
     with make_task(name) as task:
 
@@ -82,7 +121,16 @@ def open_problem(name: str, seed: int) -> Iterator[BenchProblem]:
 def task_facts(name: str) -> dict[str, Any]:
     """A task's own numbers for the comparison, and a fingerprint of its policy and domain."""
     if name.startswith("synthetic-"):
-        return {"gamma": None, "gammas": (), "exploration": {}, "episodes": 100, "fingerprint": "1"}
+        dim = int(name.removeprefix("synthetic-").removesuffix("d"))
+        return {"gamma": None, "gammas": (), "exploration": {}, "episodes": 100, "dim": dim, "fingerprint": "1"}
+    if name.startswith(("hard-", "outside-")):
+        from crbo_ros.bench import outside_problems
+
+        with open_problem(name, 0) as problem:
+            dim = problem.space.dim
+        code = fingerprint_of(Path(__file__).with_name(f"{name.split('-')[0]}_problems.py"))
+        episodes = outside_problems.EPISODES.get(name, 100)
+        return {"gamma": None, "gammas": (), "exploration": {}, "episodes": episodes, "dim": dim, "fingerprint": code}
     with make_task(name) as task:  # one return stands for plant and reward: a changed plant changes it
         first = round(float(task.rollout(task.theta_0, np.random.default_rng(0)).value), 6)
     parts = np.concatenate([task.theta_0, task.space.lower, task.space.upper, [first]])
@@ -111,12 +159,17 @@ def main_setting(problem: str, method: str) -> tuple[str, dict[str, Any]]:
         return "known", {"hyperparameters": KNOWN, "gamma": 0.6}
     if method == "bo-known":  # raw returns: the centring that suits a global UCB best there
         return "known", {"hyperparameters": KNOWN, "centering": "none"}
-    if method in EXPLORATION:
-        name, default = EXPLORATION[method]
-        values = facts["exploration"].get(method, ())
-        value = values[len(values) // 2] if values else default
-        return f"{name} {value:g}", {name: value}
-    return "default", {}
+    values = facts["exploration"].get(method, ())
+    value = values[len(values) // 2] if values else CHOSEN.get(method, {}).get(group_of(problem))
+    if value is None:
+        return "default", {}
+    name = GRID[method][0]
+    return f"{name} {value:g}", {name: value}
+
+
+def group_of(problem: str) -> str:
+    """What a rival's setting is chosen for: "tasks", "outside", "hard" or "synthetic"."""
+    return "tasks" if problem in TASKS else problem.split("-")[0]
 
 
 def study_settings(problem: str, method: str) -> list[tuple[str, dict[str, Any]]]:
@@ -126,10 +179,9 @@ def study_settings(problem: str, method: str) -> list[tuple[str, dict[str, Any]]
         preset = {} if method == "crbo" else {"preset": "paper"}
         word = "" if method == "crbo" else "paper, "
         return [(f"{word}gamma {value:g}", {**preset, "gamma": value}) for value in facts["gammas"]]
-    if method not in EXPLORATION:
-        return []
-    name, _ = EXPLORATION[method]
-    return [(f"{name} {value:g}", {name: value}) for value in facts["exploration"].get(method, ())]
+    return [
+        (f"{GRID[method][0]} {value:g}", {GRID[method][0]: value}) for value in facts["exploration"].get(method, ())
+    ]
 
 
 def make_run_method(method: str, space: Space, theta_0: Array, seed: int, settings: dict[str, Any]) -> Any:
@@ -156,8 +208,7 @@ def settings_fingerprint(problem: str, method: str, settings: dict[str, Any]) ->
     text = repr((task_facts(problem)["fingerprint"], sorted(settings.items()), code_fingerprint(registry_name(method))))
     if registry_name(method) == "crbo":
         resolved = make_settings({name: value for name, value in settings.items() if name != "recipe"})
-        dim = int(problem[10:-1]) if problem.startswith("synthetic-") else task_facts(problem)["dim"]
-        hyper = make_hyperparameters(resolved.preset, dim, resolved.hyperparameters)
+        hyper = make_hyperparameters(resolved.preset, task_facts(problem)["dim"], resolved.hyperparameters)
         text += repr((asdict(resolved), changed_recipe(settings), hyper))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -169,7 +220,11 @@ def code_fingerprint(method: str) -> str:
 
     folder = Path(__file__).parent.parent
     own = Path(sys.modules[load("methods", method).__module__].__file__ or "")
-    paths = [own, *(folder / "core" / f"{name}.py" for name in CRBO_MODULES if method == "crbo")]
+    return fingerprint_of(own, *(folder / "core" / f"{name}.py" for name in CRBO_MODULES if method == "crbo"))
+
+
+def fingerprint_of(*paths: Path) -> str:
+    """Of what these modules do: comments, docstrings and layout do not count."""
     digest = hashlib.sha256()
     for path in paths:
         tree = ast.parse(path.read_text())

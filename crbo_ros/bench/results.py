@@ -1,6 +1,6 @@
 """docs/RESULTS.md from the results folder: our metrics beside the paper's statements, task by task.
 
-Reads what the other benchmarks left in `--results`; a part that was not run is left out, and says so.
+Reads what the other benchmarks left in `--results`; a part that was not run stays as the document had it, and says so.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.bench import figures, statements
+from crbo_ros.bench import figures, ranks, statements
+from crbo_ros.bench.outside import published
 from crbo_ros.bench.sweep import write_atomically
 from crbo_ros.bench.tables import load_main, markdown, number, pandas, quartiles, runs_table, write_results
 
+NOT_RUN = "_Not run yet._"
+EARLIER = "_As an earlier version left it; not run since._"
 FEWEST = 3  # repeats that a method needs to be called the best of the others
 POLICY = {"basketball": ("basketball",), "gym": ("pendulum", "cartpole", "mountaincar"), "furuta": ("furuta",)}
 
@@ -24,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    images = args.docs / "images" / "results"
+    images, document = args.docs / "images" / "results", args.docs / "RESULTS.md"
+    old = document.read_text() if document.exists() else ""
     tables = {name: _policy(args.results / name, name, problems) for name, problems in POLICY.items()}
     sections = [statements.INTRODUCTION, _provenance(args.results), _bars(args.results, tables)]
+    sections += [_everywhere(args.results), _outside(args.results / "outside")]
     sections.append(_overview(args.results, [table for table in tables.values() if table is not None]))
     sections.append(_synthetic(args.results / "synthetic"))
     sections.append(_file("The confidence region", args.results / "region", "region", statements.REGION))
@@ -34,21 +39,52 @@ def run(args: argparse.Namespace) -> int:
         sections += [_task(problem, tables[name], args.results / name) for problem in problems]
         if tables[name] is not None:
             sections.append(f"![{name}](images/results/{name}.png)")
-        sections.append(_study(args.results / name / "study", name, problems, images))
+        study = _study(args.results / name / "study", name, problems, images)
+        sections.append(study or old_section(old, f"Exploration parameters: {name}"))
     trajectories = args.results / "furuta-trajectories"
     sections.append(_file("Furuta: trajectories", trajectories, "furuta-trajectories", statements.TRAJECTORIES))
     sections.append(_summary("Ablation", args.results / "ablation", statements.ABLATION))
     sections.append(_summary("Computation time", args.results / "time", statements.TIME))
     sections.append(_summary("The worst-case bound", args.results / "bound", statements.BOUND))
-    text = "\n\n".join(part for part in sections if part) + "\n"
-    for name in (*POLICY, "synthetic", "region", "furuta-trajectories", "overview"):
+    text = "\n\n".join(kept(part, old) for part in sections if part) + "\n"
+    for name in (*POLICY, "synthetic", "region", "furuta-trajectories", "overview", "ranks"):
         picture = args.results / name / f"{name}.png"
         if picture.exists():
             images.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(picture, images / picture.name)
-    write_atomically(args.docs / "RESULTS.md", text)
-    print(f"{args.docs / 'RESULTS.md'}: {len(text.splitlines())} lines")
+    write_atomically(document, text)
+    print(f"{document}: {len(text.splitlines())} lines")
     return 0
+
+
+def kept(section: str, old: str) -> str:
+    """The section, or the old document's of that title where it was not run since."""
+    title = section.partition("\n")[0].removeprefix("## ")
+    return old_section(old, title) or section if section.endswith(NOT_RUN) else section
+
+
+def old_section(old: str, title: str) -> str:
+    """A section of the old document, marked as such; empty if it has none."""
+    _, found, rest = old.partition(f"## {title}\n")
+    body = rest.partition("\n## ")[0].strip().removeprefix(EARLIER).strip()
+    return f"## {title}\n\n{EARLIER}\n\n{body}" if found and body != NOT_RUN else ""
+
+
+def _everywhere(results: Path) -> str:
+    """The five tasks, other people's benchmarks and the hard suite together."""
+    records = ranks.load_all(results)
+    title = f"## All problems\n\n{statements.EVERYWHERE}"
+    if not records:
+        return f"{title}\n\n{NOT_RUN}"
+    body = ranks.standing(ranks.measures(records), results / "ranks")
+    ranked = (results / "ranks" / "ranks.png").exists()
+    return f"{title}\n\n{body}" + ("\n\n![mean ranks](images/results/ranks.png)" if ranked else "")
+
+
+def _outside(folder: Path) -> str:
+    records = load_main(folder)
+    body = markdown(published(records)) if records else NOT_RUN
+    return f"## Other people's benchmarks\n\n{statements.OUTSIDE}\n\n{body}"
 
 
 def _overview(folder: Path, tables: list[Any]) -> str:
@@ -128,7 +164,7 @@ def _standing(runs: Any) -> list[str]:
 def _task(problem: str, runs: Any, folder: Path) -> str:
     title = f"## {problem.capitalize()}\n\n{statements.TASKS[problem]}"
     if runs is None or problem not in set(runs["problem"]):
-        return f"{title}\n\n_Not run yet._"
+        return f"{title}\n\n{NOT_RUN}"
     runs = runs[runs["problem"] == problem]
     rows = [["method", "setting", "repeats", "average observed return", "J(theta*)", "below J0 - 10 %", "ended early"]]
     if runs["refused"].sum():
@@ -158,7 +194,7 @@ def _study(folder: Path, name: str, problems: tuple[str, ...], images: Path) -> 
 def _synthetic(folder: Path) -> str:
     records = load_main(folder)
     if not records:
-        return f"## Synthetic functions\n\n{statements.SYNTHETIC}\n\n_Not run yet._"
+        return f"## Synthetic functions\n\n{statements.SYNTHETIC}\n\n{NOT_RUN}"
     runs = runs_table(records)
     rows = [["function", "method", "functions", "simple regret at 100 (2-D: 50)", "at the end", "average return"]]
     for (problem, method), group in runs.groupby(["problem", "method"]):
@@ -182,7 +218,7 @@ def _file(title: str, folder: Path, name: str, statement: str) -> str:
     """A section from NAME.csv and NAME.png."""
     table = folder / f"{name}.csv"
     if not table.exists():
-        return f"## {title}\n\n{statement}\n\n_Not run yet._"
+        return f"## {title}\n\n{statement}\n\n{NOT_RUN}"
     rows = [line.split(",") for line in table.read_text().splitlines()]
     return f"## {title}\n\n{statement}\n\n{markdown(rows)}\n\n![{name}](images/results/{name}.png)"
 
@@ -190,5 +226,5 @@ def _file(title: str, folder: Path, name: str, statement: str) -> str:
 def _summary(title: str, folder: Path, statement: str) -> str:
     """A section from summary.md, without its heading."""
     path = folder / "summary.md"
-    body = path.read_text().split("\n", 1)[1].strip() if path.exists() else "_Not run yet._"
+    body = path.read_text().split("\n", 1)[1].strip() if path.exists() else NOT_RUN
     return f"## {title}\n\n{statement}\n\n{body}"

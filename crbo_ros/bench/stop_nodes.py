@@ -16,7 +16,7 @@ from typing import Any
 
 from crbo_ros.bench.broken import Record
 
-START = 2.0
+START = {"gain": 2.0, "damping": 1.0}
 LATE = 1.0  # s
 
 
@@ -29,24 +29,28 @@ class Told(Record):
 
 
 def tuned(node: Any, record: Told, mode: str) -> None:
-    """`slow`, `refuses` (any other value than the start's), `stuck` (takes a trial value, then nothing), `forgets`."""
+    """`slow`; `refuses` trial values; `stuck` with them; `forgets` what it was told; `unstable`: its cost turns NaN."""
     from rcl_interfaces.msg import SetParametersResult
     from std_msgs.msg import Float64
 
-    node.declare_parameter("gain", START)
+    for name, value in START.items():
+        node.declare_parameter(name, value)
+
+    def on_trial() -> bool:
+        return any(node.get_parameter(name).value != value for name, value in START.items())
 
     def check(parameters: Any) -> Any:
-        wanted = next((p.value for p in parameters if p.name == "gain"), START)
         if mode == "slow":
-            time.sleep(LATE)
-        if (mode == "refuses" and wanted != START) or (mode == "stuck" and node.get_parameter("gain").value != START):
+            time.sleep(LATE / len(START))  # it is asked for each parameter
+        trial = any(p.value != START.get(p.name, p.value) for p in parameters)
+        if (mode == "refuses" and trial) or (mode == "stuck" and on_trial()):
             return SetParametersResult(successful=False, reason="no")
         return SetParametersResult(successful=True)
 
     def before(parameters: Any) -> Any:
         for p in parameters:
-            if mode == "forgets" and p.name == "gain" and p.value != START:
-                p._value = START
+            if mode == "forgets":
+                p._value = START.get(p.name, p.value)
         return parameters
 
     node.add_on_set_parameters_callback(check)
@@ -54,19 +58,21 @@ def tuned(node: Any, record: Told, mode: str) -> None:
     cost = node.create_publisher(Float64, "~/cost", 10)
 
     def tick() -> None:
-        record.state(node.get_parameter("gain").value != START)
-        cost.publish(Float64(data=1.0))
+        record.state(on_trial())
+        if on_trial() and mode == "unstable":
+            record.break_now()
+        cost.publish(Float64(data=math.nan if on_trial() and mode == "unstable" else 1.0))
 
     node.create_timer(0.01, tick)
 
 
 def action(node: Any, record: Told, mode: str) -> None:
-    """A goal that takes for ever: `refuses` every cancel, is `mute` (answers none), or accepts the goal `late`."""
+    """A goal that takes for ever: cancels are refused, never answered (`mute`), `slow`; or the goal is taken `late`."""
     from rclpy.action import ActionServer, CancelResponse, GoalResponse
     from rclpy.callback_groups import ReentrantCallbackGroup
     from test_msgs.action import Fibonacci
 
-    node.declare_parameter("gain", START)
+    node.declare_parameter("gain", START["gain"])
 
     def execute(goal: Any) -> Any:
         record.state(True)
@@ -83,6 +89,7 @@ def action(node: Any, record: Told, mode: str) -> None:
     def cancel(_: Any) -> Any:
         if mode == "mute":
             time.sleep(1e6)
+        time.sleep(LATE if mode == "slow" else 0.0)
         return CancelResponse.REJECT if mode == "refuses" else CancelResponse.ACCEPT
 
     node.server = ActionServer(
@@ -92,12 +99,12 @@ def action(node: Any, record: Told, mode: str) -> None:
 
 
 def arm(node: Any, record: Told, mode: str) -> None:
-    """Two joints that follow a trajectory; after 1 s of a long one its states are `silent` or `nan`."""
+    """Two joints that follow a trajectory; after 1 s of a long one its states are `silent` or `nan`, for good."""
     from sensor_msgs.msg import JointState
     from trajectory_msgs.msg import JointTrajectory
 
     names, here, plan = ["shoulder", "elbow"], [0.0, 0.6], []
-    began, last = 0.0, list(here)
+    began, last, broken = 0.0, list(here), False
     states = node.create_publisher(JointState, "/joint_states", 10)
 
     def take(message: Any) -> None:
@@ -107,7 +114,7 @@ def arm(node: Any, record: Told, mode: str) -> None:
         began = time.monotonic()
 
     def tick() -> None:
-        nonlocal last
+        nonlocal last, broken
         now = time.monotonic() - began
         for (t0, q0), (t1, q1) in pairwise(plan):
             if now <= t1:
@@ -118,7 +125,9 @@ def arm(node: Any, record: Told, mode: str) -> None:
         last = list(here)
         long = bool(plan) and plan[-1][0] > 5.0
         record.state(speed > 0.02)  # what counts as standing still
-        broken = long and now > 1.0
+        broken = broken or (long and now > 1.0 and mode != "")  # and it stays so
+        if broken:
+            record.break_now()
         if not (broken and mode == "silent"):
             shown = [math.nan, here[1]] if broken and mode == "nan" else list(here)
             message = JointState(name=names, position=shown)

@@ -7,20 +7,49 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import resource
+import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
 import numpy as np
 
 from crbo_ros.errors import InvalidInput, PlantError
+from crbo_ros.nodes import PARENT
 
 AFTER = 40  # steps until the policy breaks
 
 
 def tell(event: str, **more: Any) -> None:
-    print(json.dumps({"event": event, "time": time.monotonic(), **more}), flush=True)
+    more = {"time": time.monotonic(), "pid": os.getpid(), **more}
+    print(json.dumps({"event": event, **more}), flush=True)
+
+
+LAUNCHER_GONE = "the process that started this one is gone"
+orphaned = threading.Event()
+
+
+def launch(order: dict[str, Any]) -> None:
+    """Start the victim as bringup starts a runner (a session of its own, told whom it must not outlive), and wait."""
+    line = [sys.executable, "-m", "crbo_ros.bench.stop_victims", json.dumps(order)]
+    subprocess.run(line, start_new_session=True, env={**os.environ, PARENT: str(os.getpid())}, check=False)
+
+
+def watch_launcher() -> None:
+    """As a node's process does (nodes/process.py), at its pace."""
+    from crbo_ros.nodes.process import Launcher
+
+    launcher = Launcher()
+
+    def look() -> None:
+        while not launcher.gone():
+            time.sleep(0.1)
+        orphaned.set()
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 def qube(order: dict[str, Any]) -> None:
@@ -42,6 +71,8 @@ def qube(order: dict[str, Any]) -> None:
                 if step > AFTER and "policy" in order:
                     tell("breaks")
                     break_policy(order["policy"])
+                if orphaned.is_set():
+                    raise PlantError(LAUNCHER_GONE)
                 if step == order.get("steps", -1):
                     tell("breaks")
                     break
@@ -73,23 +104,30 @@ def break_policy(how: float | str) -> None:
 
 
 def tuning(order: dict[str, Any]) -> None:
-    """A trial that lasts until somebody ends it."""
+    """A trial that lasts until somebody ends it; `trials` of them; or one that `ends` by itself."""
     from crbo_ros.registry import make_task
 
     with make_task("tuning", config=order["config"]) as task:
         tell("connected", host=task.plant._host.pid, values=task.plant._grouped(task.theta_0))
+        last = time.monotonic()
 
         def watch(seconds: float, *_: Any) -> str | None:
+            nonlocal last
+            last = time.monotonic()
             if order.get("hang") and seconds > 0.5:
                 tell("breaks")
                 ctypes.PyDLL(None).usleep(3_000_000)
             if order.get("stop") and seconds > 0.5:
-                tell("breaks")
                 return "stop was called"
-            return None
+            return LAUNCHER_GONE if orphaned.is_set() else None
 
+        why = "no trial"
         try:
-            why = task.rollout(np.array(order["theta"]), np.random.default_rng(0), watch=watch).reason
+            for _ in range(order.get("trials", 1)):
+                outcome = task.rollout(np.array(order["theta"]), np.random.default_rng(0), watch=watch)
+                why = outcome.reason or f"the trial {outcome.end}"
+            if order.get("stop") or order.get("ends"):
+                tell("breaks", time=last)  # the watch's last word, or the episode's last look
         except InvalidInput as error:
             why = str(error)
         safe = task.stop()
@@ -115,6 +153,8 @@ def arm(order: dict[str, Any]) -> None:
             if order.get("stop") and time.monotonic() - began > 1.0:
                 tell("breaks")
                 raise Stopped("stop was called")
+            if orphaned.is_set():
+                raise Stopped(LAUNCHER_GONE)
 
         why = ""
         try:
@@ -127,4 +167,9 @@ def arm(order: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
+    if given.pop("launch", False):
+        launch(given)
+        sys.exit()
+    if os.environ.get(PARENT):
+        watch_launcher()
     {"qube": qube, "tuning": tuning, "arm": arm}[given["plant"]](given)

@@ -32,11 +32,14 @@ from crbo_ros.bench.tables import markdown
 
 PATIENCE = 90.0  # s for a process to come up, or to tell its end
 TUNING = """\
-parameters: [{node: /victim, name: gain, lower: 0.0, upper: 10.0, start: 2.0}]
+parameters:
+- {node: /victim, name: gain, lower: 0.0, upper: 10.0, start: 2.0}
+- {node: /victim, name: damping, lower: 0.0, upper: 10.0, start: 1.0}
 episode: {seconds: 30.0, unstoppable: true, timeout: 5.0}
 return: {topic: /victim/cost, type: std_msgs/msg/Float64, field: data, aggregate: last}
 rest: start
 """
+SHORT = TUNING.replace("30.0", "1.0")
 ACTION = """\
 parameters: [{node: /victim, name: gain, lower: 0.0, upper: 10.0, start: 2.0}]
 episode: {start: {action: /victim/work, type: test_msgs/action/Fibonacci, goal: {order: 5}}, timeout: 20.0}
@@ -53,9 +56,14 @@ class Cell:
     fault: str
     order: dict[str, Any] = field(default_factory=dict)  # of the victim
     node: dict[str, Any] | None = None  # of the node that it works on
-    strike: str = ""  # what the bench itself does: kill, freeze, kill host, kill node, power loss
+    strike: str = ""  # what the bench itself does: kill, freeze, kill host, kill launcher, kill node, power loss
     repeats: int = 3
     at_once: bool = False  # all repeats in one victim
+
+    @property
+    def config(self) -> str:
+        """The tuning's YAML."""
+        return ACTION if self.plant == "action" else SHORT if self.order.get("ends") else TUNING
 
 
 def qube_cells(central: int) -> list[Cell]:
@@ -73,38 +81,67 @@ def qube_cells(central: int) -> list[Cell]:
         Cell("qube", "runner frozen", strike="freeze", repeats=central, at_once=True),
         Cell("qube", "runner killed", strike="kill", repeats=10),
         Cell("qube", "host killed", strike="kill host"),
+        Cell("qube", "launcher killed", {"launch": True}, strike="kill launcher"),
     ]
     return cells
 
 
 def ros_cells() -> list[Cell]:
-    tuned, theta = {"node": "tuned"}, {"theta": [5.0]}
-    arm = {"node": "arm"}
-    cells = [
+    return [*tuning_cells(), *action_cells(), *arm_cells()]
+
+
+def tuning_cells() -> list[Cell]:
+    """The last five are what happened to others: each is the failure that the named report describes."""
+    tuned, theta = {"node": "tuned"}, {"theta": [5.0, 3.0]}
+    stop = {**theta, "stop": True}
+    return [
         Cell("tuning", "runner hangs with the lock", {**theta, "hang": True}, tuned),
         Cell("tuning", "runner frozen", theta, tuned, "freeze"),
         Cell("tuning", "runner killed", theta, tuned, "kill"),
         Cell("tuning", "host killed", theta, tuned, "kill host"),
-        Cell("tuning", "stop", {**theta, "stop": True}, tuned),
+        Cell("tuning", "launcher killed", {**theta, "launch": True}, tuned, "kill launcher"),
         Cell("tuning", "power loss, next start", theta, tuned, "power loss"),
         Cell("tuning", "node gone", theta, tuned, "kill node"),
-        Cell("tuning", "node slow (1 s an answer)", {**theta, "stop": True}, {**tuned, "mode": "slow"}),
-        Cell("tuning", "a value is refused (ArduPilot 13423)", theta, {**tuned, "mode": "refuses"}),
-        Cell("tuning", "a set that is not kept (PX4 18905)", theta, {**tuned, "mode": "forgets"}),
-        Cell("tuning", "a NaN as value (PX4 28699)", {"theta": [math.nan]}, tuned),
-        Cell("tuning", "originals refused (ArduPilot 22919)", {**theta, "stop": True}, {**tuned, "mode": "stuck"}),
+        Cell("tuning", "node slow (1 s an answer)", stop, {**tuned, "mode": "slow"}),
+        Cell("tuning", "a value is refused", theta, {**tuned, "mode": "refuses"}),
+        Cell("tuning", "a set that is not kept", theta, {**tuned, "mode": "forgets"}),
+        Cell("tuning", "originals refused", stop, {**tuned, "mode": "stuck"}),
+        Cell("tuning", "a trial is aborted (PX4 28699)", stop, tuned),
+        Cell("tuning", "one value is NaN (PX4 28699)", {"theta": [5.0, math.nan]}, tuned),
+        Cell("tuning", "the controller goes unstable (PX4 18905)", theta, {**tuned, "mode": "unstable"}),
+        Cell("tuning", "aborted a second time (ArduPilot 13423)", {**stop, "trials": 2}, tuned),
+        Cell("tuning", "a trial ends well (ArduPilot 22919)", {**theta, "ends": True}, tuned),
+    ]
+
+
+def action_cells() -> list[Cell]:
+    order = {"theta": [5.0]}
+    modes = {
+        "": "stop",
+        "refuses": "cancel refused",
+        "mute": "cancel unanswered",
+        "slow": "cancel accepted 1 s late",
+        "late": "goal accepted 1 s late",
+    }
+    cells = [
+        Cell("action", words, {**order, "stop": True}, {"node": "action", "mode": m}) for m, words in modes.items()
+    ]
+    cells.append(Cell("action", "launcher killed", {**order, "launch": True}, {"node": "action"}, "kill launcher"))
+    return cells
+
+
+def arm_cells() -> list[Cell]:
+    arm = {"node": "arm"}
+    return [
         Cell("arm", "stop", {"stop": True}, arm),
         Cell("arm", "runner hangs with the lock", {"hang": True}, arm),
         Cell("arm", "runner frozen", {}, arm, "freeze"),
         Cell("arm", "runner killed", {}, arm, "kill"),
         Cell("arm", "host killed", {}, arm, "kill host"),
+        Cell("arm", "launcher killed", {"launch": True}, arm, "kill launcher"),
         Cell("arm", "states stop", {}, {**arm, "mode": "silent"}),
         Cell("arm", "states turn NaN", {}, {**arm, "mode": "nan"}),
     ]
-    for mode, words in {"": "stop", "refuses": "cancel refused", "mute": "cancel unanswered"}.items():
-        cells.append(Cell("action", words, {**theta, "stop": True}, {"node": "action", "mode": mode}))
-    cells.append(Cell("action", "goal accepted 1 s late", {**theta, "stop": True}, {"node": "action", "mode": "late"}))
-    return cells
 
 
 class Victim:
@@ -175,7 +212,7 @@ def _try(cell: Cell) -> list[Stop]:
         if cell.plant == "qube":
             order |= {"record": f"{folder}/record", "board": folder, "repeats": cell.repeats if cell.at_once else 1}
         if cell.plant in ("tuning", "action"):
-            Path(f"{folder}/tuning.yaml").write_text(TUNING if cell.plant == "tuning" else ACTION)
+            Path(f"{folder}/tuning.yaml").write_text(cell.config)
             order |= {"config": f"{folder}/tuning.yaml", "plant": "tuning"}
         node = None
         if cell.node is not None:
@@ -202,19 +239,31 @@ def _strike(cell: Cell, order: dict[str, Any], victim: Victim, node: Victim | No
         wait(lambda: record.voltage != 0.0, PATIENCE)
         time.sleep(0.3 if cell.plant == "qube" else 1.0)
         began = time.monotonic()
-        host, runner = first["host"], victim.popen.pid
-        targets = {"kill": [runner], "freeze": [runner], "kill host": [host], "power loss": [host, runner]}
+        host, runner = first["host"], first["pid"]
+        targets = {
+            "kill": [runner],
+            "kill launcher": [victim.popen.pid],
+            "freeze": [runner],
+            "kill host": [host],
+            "power loss": [host, runner],
+        }
         targets["kill node"] = [node.popen.pid] if node is not None else []
         for pid in targets[cell.strike]:
             os.kill(pid, signal.SIGSTOP if cell.strike == "freeze" else signal.SIGKILL)
+    if cell.strike == "kill launcher":  # the runner is an orphan: its lines still come, and then it ends by itself
+        wait(lambda: victim.events("end"), PATIENCE)
+        if not wait(lambda: not Path(f"/proc/{first['pid']}").exists(), 10.0):
+            os.kill(first["pid"], signal.SIGKILL)
+            return [Stop(math.inf, "LEFT BEHIND", "the runner lived on")]
     if cell.strike == "power loss":
         time.sleep(1.0)
         left, began = record.voltage, time.monotonic()
         victim.popen.wait()
-        again = Victim("crbo_ros.bench.stop_victims", {**order, "stop": True})
+        again = Victim("crbo_ros.bench.stop_victims", {**order, "trials": 0})
         try:
-            connected = again.wait_for("connected")
-            stop = settle(record, began, connected is not None, "restored from the journal at the next start")
+            ended = again.wait_for("end")
+            time.sleep(0.3)
+            stop = settle(record, began, ended is not None, "restored from the journal at the next start")
             return [stop if left else Stop(stop.latency, stop.end, "the values were not left behind")]
         finally:
             again.end()
@@ -282,11 +331,18 @@ def line(cell: Cell, stops: list[Stop]) -> list[str]:
     return [cell.plant, cell.fault, ", ".join(f"{n} x {end}" for end, n in ends.items()), *shown, said[:160]]
 
 
+def table(cells: list[Cell], done: dict[tuple[str, str], list[str]]) -> list[list[str]]:
+    """A heading, and the rows that are there, in the cells' order; a row that is no longer a cell is left out."""
+    heading = ["plant", "fault", "end", "p50", "p99", "worst", "what was said (the last one)", "load"]
+    return [heading, *(done[cell.plant, cell.fault] for cell in cells if (cell.plant, cell.fault) in done)]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--central", type=int, default=100, help="stops in each of the two central cells (default 100)")
     parser.add_argument("--repeats", type=int, default=10, help="stops in each other cell, at most (default 10)")
     parser.add_argument("--plants", nargs="+", default=["qube", "tuning", "action", "arm"], help="which (default: all)")
-    parser.add_argument("--resume", action="store_true", help="only the rows that the JSON file does not have yet")
+    parser.add_argument("--resume", action="store_true", help="keep the JSON file's rows; only what it does not have")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no row after this time (then --resume)")
     parser.add_argument("--faults", default="", help="only those with this in their name")
     parser.add_argument("--out", type=Path, default=Path("results/stops.json"), help="JSON file (default: %(default)s)")
 
@@ -296,18 +352,28 @@ def run(args: argparse.Namespace) -> int:
     print(f"load average {about['load']}; latency in ms from the fault to the safe state on the plant's own record")
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
-    rows = [["plant", "fault", "end", "p50", "p99", "worst", "what was said (the last one)", "load"]]
-    known = {tuple(row[:2]): row for row in json.loads(args.out.read_text())["rows"]} if args.resume else {}
+    done = {}
+    if args.resume and args.out.exists():
+        done = {(row[0], row[1]): row for row in json.loads(args.out.read_text())["rows"][1:]}
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    for cell in [*qube_cells(args.central), *ros_cells()]:
-        cell.repeats = min(cell.repeats, args.repeats) if not cell.at_once else cell.repeats
-        if cell.plant not in args.plants or args.faults not in cell.fault:
+    cells, left = [*qube_cells(args.central), *ros_cells()], 0
+    rows = table(cells, done)
+    ends = time.monotonic() + 60.0 * args.minutes
+    for cell in cells:
+        if cell.plant not in args.plants or args.faults not in cell.fault or (cell.plant, cell.fault) in done:
             continue
-        row = known.get((cell.plant, cell.fault)) or line(cell, try_cell(cell))
-        rows.append([*row[:7], *(row[7:] or [f"{os.getloadavg()[0]:.1f}"])])
-        print(" | ".join(rows[-1]), flush=True)
+        if time.monotonic() > ends:
+            left += 1
+            continue
+        cell.repeats = cell.repeats if cell.at_once else min(cell.repeats, args.repeats)
+        row = [*line(cell, try_cell(cell)), f"{os.getloadavg()[0]:.1f}"]
+        print(" | ".join(row), flush=True)
+        done[cell.plant, cell.fault] = row
+        rows = table(cells, done)
         args.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
-    lies = [row for row in rows if "LIE" in row[2] or "START" in row[2]]
+    if left:
+        print(f"{left} rows are left: the same command with --resume goes on")
+    lies = [row for row in rows if any(word in row[2] for word in ("LIE", "START", "BEHIND"))]
     args.out.with_suffix(".md").write_text(markdown(rows))
     print(f"{len(lies)} cells with a lie; written: {args.out} and {args.out.with_suffix('.md')}")
     return 1 if lies else 0

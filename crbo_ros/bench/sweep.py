@@ -15,8 +15,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def play(run: Run) -> dict[str, Any]:
             else:
                 method.fail(proposal.id, episode.reason)
             rows.append(_row(n, proposal, episode, seconds, problem))
-            if n + 1 in CHECKPOINTS or n + 1 == run.episodes:
+            if n + 1 in (*CHECKPOINTS, *problem.checkpoints) or n + 1 == run.episodes:
                 best = method.best()
                 kept[str(n + 1)] = (problem.theta_0 if best is None else best.theta).tolist()
         return {
@@ -80,6 +81,7 @@ def play(run: Run) -> dict[str, Any]:
             "final": _rollouts(problem, np.array(list(kept.values())[-1]), run.seed) if kept else [],
             "final_regret": problem.regret(np.array(list(kept.values())[-1])) if problem.regret and kept else None,
             "kept": kept,
+            "at": {n: _rollouts(problem, np.array(kept[n]), run.seed) for n in kept if int(n) in problem.checkpoints},
             "note": note,
             "machine": machine(),
         }
@@ -147,19 +149,16 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _job(run: Run, folder: Path, deadline: float) -> tuple[Run, float | None, str]:
-    """(run, seconds or None if it was not started, error)."""
+def attempt(run: Run, deadline: float) -> tuple[Run, dict[str, Any] | None, str]:
+    """(run, its record or None, error). On a worker: the record travels home, whoever asked writes it down."""
     if time.time() >= deadline:
         return run, None, ""
-    started, path = time.time(), folder / "runs" / run.file  # its name before it runs: the code that is loaded now
     try:
-        record = play(run)
+        return run, play(run), ""
     except MissingDependency as error:  # the others can go on
         return run, None, str(error)
     except Exception as error:  # a night's sweep does not end with one bad run
         return run, None, f"{run.problem} #{run.seed}: {type(error).__name__}: {error}"
-    write_atomically(path, json.dumps(record))
-    return run, time.time() - started, ""
 
 
 def sweep(
@@ -170,14 +169,18 @@ def sweep(
 
     runs = list(runs)
     todo = [run for run in runs if not (folder / "runs" / run.file).exists()]
+    paths = {run.file: folder / "runs" / run.file for run in todo}  # named by the code that is loaded now
     deadline = time.time() + 60.0 * minutes
     problems: set[str] = set()
     bar = tqdm(total=len(runs), initial=len(runs) - len(todo), desc=folder.name, unit="run", file=sys.stderr)
-    for run, seconds, error in _parallel(todo, folder, deadline, jobs, backend):
+    if backend not in BACKENDS:
+        raise InvalidInput(f"--backend {backend!r} is none of {', '.join(BACKENDS)}")
+    for run, record, error in BACKENDS[backend](todo, deadline, jobs) if todo else ():
         if error:
             problems.add(f"{run.method}: {error}")
-        if seconds is not None:
-            bar.set_postfix_str(f"{run.problem} {run.method} #{run.seed} {seconds:.0f} s")
+        if record is not None:
+            write_atomically(paths[run.file], json.dumps(record))
+            bar.set_postfix_str(f"{run.problem} {run.method} #{run.seed}")
             bar.update()
     bar.close()
     for problem in sorted(problems):
@@ -185,35 +188,86 @@ def sweep(
     return [path for run in runs if (path := folder / "runs" / run.file).exists()]
 
 
-def _parallel(todo: list[Run], folder: Path, deadline: float, jobs: int, backend: str) -> Iterable[Any]:
-    if jobs == 1 and backend == "loky":
-        return (_job(run, folder, deadline) for run in todo)
+Attempts = Iterator[tuple[Run, "dict[str, Any] | None", str]]
+
+
+def on_this_machine(todo: list[Run], deadline: float, jobs: int) -> Attempts:
+    """Processes of this machine. Where one dies, what has no result yet is tried again, each run in one of its own."""
+    if jobs == 1:
+        yield from (attempt(run, deadline) for run in todo)
+        return
     try:
         import joblib
+        from joblib.externals.loky.process_executor import BrokenProcessPool
     except ImportError:
         raise MissingDependency("parallel sweeps need joblib: pip install joblib (or use --jobs 1)") from None
-    _prepare(backend)
-    with joblib.parallel_config(backend=backend):
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
-        return parallel(joblib.delayed(_job)(run, folder, deadline) for run in todo)
+
+    def parallel(runs: list[Run]) -> Attempts:
+        pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
+        yield from pool(joblib.delayed(attempt)(run, deadline) for run in runs)
+
+    done: set[str] = set()
+    try:
+        for result in parallel(todo):
+            done.add(result[0].file)
+            yield result
+    except BrokenProcessPool:
+        for run in (run for run in todo if run.file not in done):
+            try:
+                yield from parallel([run])
+            except BrokenProcessPool:
+                yield run, None, f"{run.problem} #{run.seed}: its process died"
 
 
-def _prepare(backend: str) -> None:
-    """Connect to a cluster through joblib's own backends; workers have to see the results folder."""
-    if backend == "dask":
-        try:
-            from distributed import Client
-        except ImportError:
-            raise MissingDependency("--backend dask needs Dask: pip install distributed") from None
-        Client(os.environ.get("DASK_SCHEDULER_ADDRESS"))  # none: a local cluster
-    elif backend == "ray":
-        try:
-            from ray.util.joblib import register_ray
-        except ImportError:
-            raise MissingDependency("--backend ray needs Ray: pip install 'ray[default]'") from None
-        register_ray()
-    elif backend != "loky":
-        raise InvalidInput(f"--backend {backend!r} is none of loky, dask, ray")
+def on_dask(todo: list[Run], deadline: float, jobs: int) -> Attempts:
+    """A Dask cluster (DASK_SCHEDULER_ADDRESS), or one of `jobs` local processes."""
+    try:
+        import distributed
+    except ImportError:
+        raise MissingDependency("--backend dask needs Dask: pip install distributed") from None
+    address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    local: dict[str, Any] = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+    dask: Any = distributed
+    with dask.Client(address) if address else dask.Client(**local) as client:
+        of = {client.submit(attempt, run, deadline, pure=False): run for run in todo}
+        suspects = []  # Dask blames all that waited at a worker for its death: each gets a second try, alone
+        for future in dask.as_completed(of):
+            if future.status == "error":
+                suspects.append(of[future])
+            else:
+                yield _home(of[future], future.result)
+        for run in suspects:
+            yield _home(run, client.submit(attempt, run, deadline, pure=False).result)
+
+
+def on_ray(todo: list[Run], deadline: float, jobs: int) -> Attempts:
+    """A Ray cluster (RAY_ADDRESS), or one of `jobs` local processes."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingDependency("--backend ray needs Ray: pip install ray") from None
+    address = os.environ.get("RAY_ADDRESS")
+    ray.init(address=address, num_cpus=None if address else jobs, log_to_driver=False, include_dashboard=False)
+    try:
+        remote = ray.remote(max_retries=1)(attempt)
+        of = {remote.remote(run, deadline): run for run in todo}
+        while of:
+            (ready, *_), _ = ray.wait(list(of))
+            yield _home(of.pop(ready), partial(ray.get, ready))
+    finally:
+        ray.shutdown()
+
+
+def _home(run: Run, result: Callable[[], Any]) -> tuple[Run, dict[str, Any] | None, str]:
+    """A worker's result, or what became of it: a worker that dies costs its run alone."""
+    try:
+        found: tuple[Run, dict[str, Any] | None, str] = result()
+        return found
+    except Exception as error:  # each cluster has errors of its own for a worker that died
+        return run, None, f"{run.problem} #{run.seed}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+
+
+BACKENDS = {"loky": on_this_machine, "dask": on_dask, "ray": on_ray}
 
 
 def add_sweep_arguments(parser: argparse.ArgumentParser, name: str, repeats: int) -> None:
@@ -221,7 +275,9 @@ def add_sweep_arguments(parser: argparse.ArgumentParser, name: str, repeats: int
     parser.add_argument("--repeats", type=int, default=None, help=f"runs per method and setting (default {repeats})")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes")
     parser.add_argument("--seed", type=int, default=SEED, help=f"seed of the first repeat (default {SEED})")
-    parser.add_argument("--backend", default="loky", help="loky (this machine), dask or ray (a cluster)")
+    parser.add_argument(
+        "--backend", choices=list(BACKENDS), default="loky", help="this machine, or a cluster of that kind"
+    )
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no further run after this time")
     parser.add_argument("--out", type=Path, default=Path("results") / name, help="folder of the results")
     parser.add_argument("--quick", action="store_true", help="a version of a few minutes: 2 repeats, fewer methods")

@@ -90,8 +90,8 @@ def _run_row(record: dict[str, Any]) -> dict[str, Any]:
         pairs = [(r["return"], r[key]) for r in rows if r[key] is not None and r["return"] is not None]
         row[name] = float(np.mean([value >= bound for value, bound in pairs])) if pairs else np.nan
     if rows and "regret" in rows[0]:
-        row["simple_regret_100"] = min(r["regret"] for r in rows[:100])
-        row["simple_regret"] = min(r["regret"] for r in rows)
+        regrets = [np.inf if r["regret"] is None else r["regret"] for r in rows]  # (an episode that failed has none)
+        row["simple_regret_100"], row["simple_regret"] = min(regrets[:100]), min(regrets)
         row["final_regret"] = record["final_regret"]
     return row
 

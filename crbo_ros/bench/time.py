@@ -36,8 +36,17 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "BO (box, UCB)": ("bo", {}),
     "LogEI (BoTorch)": ("logei", {}),
     "noisy LogEI (BoTorch)": ("logei", {"noisy": True}),
+    "LogEI, linear kernel": ("linear_bo", {}),
+    "LES, 250 draws (its paper's)": ("les", {"draws": 250}),
+    "LES, 32 draws": ("les", {}),
     "GIBO": ("gibo", {}),
+    "HCI-GIBO": ("hci_gibo", {}),
+    "MinUCB": ("min_ucb", {}),
+    "LA-MinUCB": ("la_min_ucb", {}),
     "CMA-ES": ("cma_es", {}),
+    "Safe CMA-ES": ("safe_cma", {}),
+    "Sobol": ("sobol", {}),
+    "random search": ("random_search", {}),
 }
 PAPER = {"CRBO": "0.501 +- 0.391", "TuRBO": "2.618 +- 0.170", "Local BO": "9.495 +- 0.383"}
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from crbo_ros.errors import InvalidInput
 from crbo_ros.plants.ros.config import read_config
+from crbo_ros.view.record import read_run
 
 NOISE_SEEDS = range(1000, 1020)
 
@@ -133,7 +134,7 @@ def one(examples: Path, seed: int, episodes: int) -> dict[str, Any]:
             if done.returncode:
                 raise InvalidInput(f"seed {seed}: the run failed\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
             best = json.loads((Path(folder) / f"tuning-crbo-s{seed}" / "best.json").read_text())
-            returns = _returns(Path(folder) / f"tuning-crbo-s{seed}" / "experiment.sqlite")
+            returns = read_run(Path(folder) / f"tuning-crbo-s{seed}" / "experiment.sqlite").returns.tolist()
         held = [v for _, v in read(link, {"/pid_plant": names})["/pid_plant"].values()]
     finally:
         link.close()
@@ -145,12 +146,3 @@ def one(examples: Path, seed: int, episodes: int) -> dict[str, Any]:
         "worse": int(np.sum(np.array(returns) < returns[0] - 0.05)), "worst": float(np.min(returns)),
         "returns": returns, "seconds": time.monotonic() - began,
     }  # fmt: skip
-
-
-def _returns(store_file: Path) -> list[float]:
-    from crbo_ros.protocol.store import ExperimentStore
-
-    store = ExperimentStore(store_file)
-    values = [episode.value for episode in store.episodes() if episode.counts]
-    store.close()
-    return values
