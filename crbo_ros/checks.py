@@ -5,11 +5,15 @@ For the command line, parameter files, launch arguments, YAML and npz. Everythin
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,23 @@ SPECIAL = {"true", "false", "yes", "no", "on", "off", "null", "nan", "inf"}  # w
 TEXT_LIMIT, ARRAY_LIMIT = 4 << 20, 256 << 20  # bytes of a text file and of a file with arrays
 DEPTH_LIMIT = 40  # of nested lists and objects
 SECONDS_LIMIT = 1e6  # a duration: some 11 days
+_READ: ContextVar[set[Path] | None] = ContextVar("files that were read", default=None)
+
+
+@contextmanager
+def files_read() -> Iterator[set[Path]]:
+    """Which text files and files with arrays are read inside: what an experiment depends on."""
+    found: set[Path] = set()
+    token = _READ.set(found)
+    try:
+        yield found
+    finally:
+        _READ.reset(token)
+
+
+def _reads(path: Path) -> None:
+    if (found := _READ.get()) is not None:
+        found.add(path)
 
 
 def name(text: object, what: str) -> str:
@@ -109,7 +130,7 @@ def finite(value: Any, what: str, level: int = 0) -> None:
 
 
 def int_or_none(value: int | float) -> int | None:
-    return int(value) if math.isfinite(value) else None
+    return int(value) if isinstance(value, int) or math.isfinite(value) else None
 
 
 def seconds(value: object, what: str, low: float = 0.0) -> float:
@@ -117,8 +138,25 @@ def seconds(value: object, what: str, low: float = 0.0) -> float:
     return number(value, what, low, SECONDS_LIMIT, above=True)
 
 
+def path(text: str | Path, what: str) -> Path:
+    """A path in which ~ and ~user may stand for a home."""
+    try:
+        str(text).encode()
+        return Path(text).expanduser()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what}: {_short(str(text))} is no text (not UTF-8)") from None
+    except RuntimeError:
+        raise InvalidInput(f"{what}: {_short(str(text))} names the home of a user that this machine has not") from None
+
+
+def evaluations(value: object) -> int:
+    """Rollouts of the best policy after a run: found out before it, not at its end."""
+    return int(number(value, "evaluate", 0, 10_000, whole=True))
+
+
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
     """A text file of a sensible size; InvalidInput names it."""
+    _reads(Path(path))
     try:
         with open(path, "rb") as file:
             if not os.path.isfile(path):
@@ -211,6 +249,7 @@ def load_arrays(path: Path) -> dict[str, Any]:
     import numpy as np
 
     check_arrays(path)
+    _reads(Path(path))
     try:
         content = np.load(path, allow_pickle=False)
         if isinstance(content, np.ndarray):
@@ -226,11 +265,30 @@ def writable(path: Path, what: str) -> Path:
     folder = path.absolute().parent
     if path.is_dir():
         raise InvalidInput(f"{what}: {path} is a folder, not a file")
+    if path.exists() and not path.is_file():
+        raise InvalidInput(f"{what}: {path} is no file but a device or the like; it is left alone")
     if not folder.is_dir():
         raise InvalidInput(f"{what}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
         raise InvalidInput(f"{what}: nothing can be written in {folder}")
     return path
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file that is in its place only when it is complete. Nothing but a file is replaced."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "is no file and is left alone", str(path))
+    part = path.with_name(path.name + ".part")
+    yield part
+    part.replace(path)
+
+
+def signature(text: str, what: str) -> str:
+    """Who somebody is, for a record that people read."""
+    if len(text) > LONGEST_NAME or not text.isprintable():
+        raise InvalidInput(f"{what}: {_short(text)} is no name: one line of at most {LONGEST_NAME} letters")
+    return text
 
 
 def printable(text: str) -> str:

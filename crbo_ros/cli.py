@@ -27,6 +27,7 @@ class Subcommand:
     module: str  # "{}" stands for the next argument (bench NAME, train NAME)
     needs: tuple[str, ...] = ("core", "sim")  # purposes: files in requirements/
     ros: bool = False  # needs ROS and the built interfaces
+    slow_needs: tuple[str, ...] = ()  # and with --slow
 
 
 COMMANDS = {
@@ -45,7 +46,8 @@ COMMANDS = {
     "inspect": Subcommand("Look", "an experiment in the terminal", "crbo_ros.commands.inspect"),
     "advise": Subcommand("Look", "a threshold that theta_0 could keep", "crbo_ros.commands.advise"),
     "report": Subcommand("Look", "an experiment as HTML and PNG", "crbo_ros.commands.report"),
-    "export": Subcommand("Look", "an experiment as CSV or MCAP", "crbo_ros.commands.export"),
+    "compare": Subcommand("Look", "several runs on one page, paired by seed", "crbo_ros.commands.compare"),
+    "export": Subcommand("Look", "an experiment as CSV or MCAP, or its policy", "crbo_ros.commands.export"),
     "repair": Subcommand("Look", "bring back what damaged files lost", "crbo_ros.commands.repair"),
     "gui": Subcommand(
         "Look", "the live monitor window", "crbo_ros.commands.gui", needs=("core", "sim", "gui"), ros=True
@@ -70,15 +72,18 @@ COMMANDS = {
         "Develop",
         "lint, types and tests: test [--slow] [pytest arguments]",
         "crbo_ros.commands.test",
-        needs=("core", "sim", "torch", "bench", "test", "gui"),
+        needs=("core", "sim", "bench", "test", "gui"),
         ros=True,
+        slow_needs=("torch", "docs"),
     ),
     "check-runner": Subcommand(
         "Develop", "a runner of your own against the protocol", "crbo_ros.commands.check_runner", ros=True
     ),
     "policies": Subcommand("Develop", "SROS2's policies for a graph", "crbo_ros.commands.policies"),
-    "doctor": Subcommand("Develop", "check this installation", "crbo_ros.commands.doctor", ros=True),
+    "doctor": Subcommand("Develop", "check this installation, or mend it", "crbo_ros.commands.doctor", ros=True),
+    "setup": Subcommand("Develop", "what a command needs, also without a network", "crbo_ros.commands.setup", needs=()),
     "shell": Subcommand("Develop", "a shell with the environment set", "crbo_ros.commands.shell", ros=True),
+    "docs": Subcommand("Develop", "build the site of docs/", "crbo_ros.commands.docs", needs=("core", "docs")),
     "reference": Subcommand("Develop", "write docs/API.md from the declarations", "crbo_ros.commands.reference"),
 }
 
@@ -93,6 +98,12 @@ def module_of(argv: list[str]) -> str | None:
     if len(argv) < 2 or argv[1].startswith("-"):
         return None
     return module.format(argv[1].replace("-", "_"))
+
+
+def needs_of(argv: list[str]) -> tuple[tuple[str, ...], bool]:
+    """The purposes (files in requirements/) that a command line needs installed, and whether it needs ROS."""
+    command = COMMANDS[argv[0]]
+    return (*command.needs, *(command.slow_needs if "--slow" in argv else ())), command.ros
 
 
 def sub_names(command: str) -> list[str]:
@@ -210,7 +221,7 @@ def before_setup(argv: list[str], fresh: bool = True) -> int | None:
         if fresh and argv[0] in ("run", "rollout"):
             from crbo_ros.registry import TASKS, did_you_mean
 
-            if args.task not in TASKS:
+            if args.task not in TASKS and not Path(args.task).exists():
                 near = did_you_mean(args.task, TASKS) or f"; there are: {', '.join(TASKS)}"
                 print(f"crbo: no task is called {args.task!r}{near}", file=sys.stderr)
                 return 2
@@ -226,7 +237,10 @@ def before_setup(argv: list[str], fresh: bool = True) -> int | None:
 
 def parser_of(module: ModuleType, words: list[str]) -> argparse.ArgumentParser:
     """The arguments of a command's module."""
-    parser = argparse.ArgumentParser(prog=f"crbo {' '.join(words)}", description=module.__doc__)
+    from crbo_ros.errors import as_called
+
+    description = as_called(module.__doc__ or "")
+    parser = argparse.ArgumentParser(prog=f"crbo {' '.join(words)}", description=description)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
     return parser

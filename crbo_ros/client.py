@@ -27,9 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from crbo_ros import checks
 from crbo_ros.clock import boottime
 from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.protocol.gate import HELD, QUIT, Gate, Permit
+from crbo_ros.protocol.manifest import robot_of
 from crbo_ros.protocol.ports import PLANTS, Command, Progress, Ran, Safe, Stage, State, Status
 from crbo_ros.protocol.records import COMPLETED, FAILED, STOPPED, TERMINATED, Offer
 from crbo_ros.protocol.runner import EpisodeLoop
@@ -174,7 +176,7 @@ class Client:
             return
         if self._folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="crbo-")
-        folder = Path(self._folder or self._temporary.name).expanduser()
+        folder = checks.path(self._folder or self._temporary.name, "folder")
         self._spool = Spool(folder / f"{self.runner.strip('/').replace('/', '.')}.sqlite")
         self.link.open()
         import crbo_ros.msg as msg
@@ -213,6 +215,7 @@ class Client:
                 unreported=status.unreported,
                 plant=PLANTS[status.plant],
                 plant_reason=status.plant_reason,
+                robot=robot_of(),
                 holds=status.holds,
             )
         )

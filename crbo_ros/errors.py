@@ -1,9 +1,18 @@
 """Errors for the reader: what was wrong, where, what to do."""
 
 import os
+import shutil
 import traceback
 
 DEBUG = "CRBO_DEBUG"  # environment: set by --debug, for this process and those that it starts
+
+
+def as_called(text: str) -> str:
+    """Advice as this user can type it: `./crbo` in a clone, `crbo` where that is on the PATH, else through ros2 run."""
+    if os.environ.get("CRBO_ROOT"):
+        return text
+    in_workspace = os.environ.get("AMENT_PREFIX_PATH") and not shutil.which("crbo")
+    return text.replace("./crbo", "ros2 run crbo_ros crbo" if in_workspace else "crbo")
 
 
 def explain(error: BaseException) -> str:
@@ -11,7 +20,7 @@ def explain(error: BaseException) -> str:
     if os.environ.get(DEBUG):
         return "".join(traceback.format_exception(error)).rstrip()
     if isinstance(error, CrboError):
-        return str(error)
+        return as_called(str(error))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'the system says'}: {error.strerror}"[:400]
     frames = traceback.extract_tb(error.__traceback__)

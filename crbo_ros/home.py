@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from crbo_ros import checks
+
 HOME, ROS_HOME = "CRBO_HOME", "ROS_HOME"  # environment
 FOLDER = "crbo_ros"  # below ROS_HOME
 
@@ -12,8 +14,8 @@ FOLDER = "crbo_ros"  # below ROS_HOME
 def home(given: str | Path = "") -> Path:
     """The folder with a folder for each experiment: the given one, CRBO_HOME, or crbo_ros in ROS_HOME (~/.ros)."""
     if given or (given := os.environ.get(HOME, "")):
-        return Path(given).expanduser().absolute()
-    return Path(os.environ.get(ROS_HOME) or "~/.ros").expanduser().absolute() / FOLDER
+        return checks.path(given, "the folder of all experiments").absolute()
+    return checks.path(os.environ.get(ROS_HOME) or "~/.ros", ROS_HOME).absolute() / FOLDER
 
 
 def namespace_of(experiment: str) -> str:

@@ -56,7 +56,10 @@ METHODS = {
 }
 RANGES = {"gamma": (0.0, 1.0), "width": (0.0, 1e6)}  # of options that tasks share
 PLANTS: dict[str, str] = {}  # further plants of a task, as TASK.PLANT; a task makes its own ones itself
-UNLISTED = {"acceptance": "crbo_ros.methods.acceptance:Acceptance"}  # old against new: not to choose, crbo accept does
+UNLISTED = {  # not to choose by name
+    "acceptance": "crbo_ros.methods.acceptance:Acceptance",  # old against new: crbo accept does
+    "guided": "crbo_ros.methods.guided:Guided",  # crbo with the setting guide
+}
 BUILT_IN = {"tasks": TASKS, "methods": METHODS, "plants": PLANTS}
 
 
@@ -155,5 +158,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def make_method(name: str, space: Any, theta_0: Any, *, seed: int = 0, **settings: Any) -> Any:
     """A method by name; settings are the method's own (gamma, sigma_0, ...)."""
     checks.finite(settings, "settings")
+    if name == "crbo" and settings.get("guide"):
+        name = "guided"
     with _explained(f"parameter settings: method {name!r} cannot be made with them"):
         return load("methods", name)(space, theta_0, seed=seed, **settings)

@@ -8,11 +8,14 @@ root.close()                        # complains about fields that nobody asked f
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 from crbo_ros import checks
 from crbo_ros.errors import InvalidInput, MissingDependency
+
+EXAMPLES = {"msg": "std_msgs/msg/Float64", "srv": "std_srvs/srv/Trigger", "action": "nav2_msgs/action/Wait"}
 
 
 class Missing:
@@ -64,7 +67,15 @@ class Section:
         except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
             raise self.error(str(getattr(error, "problem", error)), name) from None
 
-    def number(self, name: str, default: Any = Missing, *, positive: bool = False, minimum: float = -math.inf) -> float:
+    def number(
+        self,
+        name: str,
+        default: Any = Missing,
+        *,
+        positive: bool = False,
+        minimum: float = -math.inf,
+        maximum: float = math.inf,
+    ) -> float:
         value = self._value(name, default, "a number")
         if isinstance(value, str):  # YAML 1.1 takes 1e3 for a string
             try:
@@ -79,7 +90,13 @@ class Section:
             raise self.error(f"{value} is not finite", name)
         if (positive and value <= 0.0) or value < minimum:
             raise self.error(f"{value:g} must be {'above 0' if positive else f'at least {minimum:g}'}", name)
+        if value > maximum:
+            raise self.error(f"{value:g} must be at most {maximum:g}", name)
         return float(value)
+
+    def seconds(self, name: str, default: Any = Missing, *, positive: bool = True) -> float:
+        """A duration that a clock can count."""
+        return self.number(name, default, positive=positive, minimum=0.0, maximum=checks.SECONDS_LIMIT)
 
     def numbers(self, name: str, default: Any = Missing, *, length: int | None = None) -> list[float]:
         value = self._value(name, default, "a list of numbers")
@@ -97,17 +114,31 @@ class Section:
         value = self._value(name, default, f"one of {', '.join(choices)}" if choices else "a text")
         if value is default and default is not Missing:
             return value
-        if not isinstance(value, str) or not value:
-            raise self.error(f"{value!r} is not a text", name)
+        if not isinstance(value, str) or not _is_text(value):
+            raise self.error(f"{str(value)[:80]!r} is not a text", name)
         if choices and value not in choices:
             raise self.error(f"{value!r} is none of {', '.join(choices)}", name)
         return value
 
     def texts(self, name: str) -> list[str]:
         value = self._value(name, Missing, "a list of texts")
-        if not isinstance(value, list) or not value or not all(isinstance(v, str) and v for v in value):
-            raise self.error(f"{value!r} is not a list of texts", name)
+        if not isinstance(value, list) or not value or not all(isinstance(v, str) and _is_text(v) for v in value):
+            raise self.error(f"{str(value)[:80]} is not a list of texts", name)
         return value
+
+    def absolute_name(self, name: str, default: Any = Missing) -> str:
+        """A ROS name that does not depend on a namespace: the runner has one of its own."""
+        text = self.text(name, default)
+        if text is not default and not re.fullmatch(r"(/[A-Za-z_]\w*)+", text, re.ASCII):
+            raise self.error(f"{text!r} is not an absolute ROS name, such as /arm/controller", name)
+        return text
+
+    def interface(self, name: str, kind: str) -> str:
+        """The type of a message, a service or an action."""
+        text = self.text(name)
+        if not re.fullmatch(rf"[A-Za-z]\w*/{kind}/[A-Za-z]\w*", text, re.ASCII):
+            raise self.error(f"{text!r} is not a type such as {EXAMPLES[kind]}", name)
+        return text
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self._value(name, default, "true or false")
@@ -159,6 +190,11 @@ class Section:
                 raise self.error(f"there is no such field; there are: {', '.join(sorted(self._asked))}", name, key)
         for section in self._sections:
             section.close()
+
+
+def _is_text(value: str) -> bool:
+    """Something that can be read and printed."""
+    return bool(value.strip()) and value.isprintable() and len(value) <= 1000
 
 
 def _shown(node: Any) -> str:

@@ -6,6 +6,7 @@ Plain data without ROS. Parameters come from config/<task>.yaml; arguments overr
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -40,9 +41,9 @@ class Argument:
 ARGUMENTS = (
     Argument("plant", "the task's plant (furuta: stand_in, nominal, gym_brt_sim, qube_hardware, qube_pal)", ALL),
     Argument("method", "crbo, cma_es, turbo, ...", (OPTIMIZER,)),
-    Argument("episodes", "episode budget (default: the task's own; -1: no limit)", (OPTIMIZER, MONITOR), int),
+    Argument("episodes", "episode budget (default, 0: the task's own; -1: no limit)", (OPTIMIZER, MONITOR), int),
     Argument("seed", "seed of method and rollouts", (OPTIMIZER, RUNNER), int),
-    Argument("gamma", "confidence parameter, (0, 1]", (OPTIMIZER,), float),
+    Argument("gamma", "confidence parameter, (0, 1]; 0: the task's own", (OPTIMIZER,), float),
     Argument("j_min", "threshold of the return that the contract is about", (OPTIMIZER, MONITOR), float),
     Argument(
         "j_min_drop", "the same relative to the start: J0 - j_min_drop |J0|; inf: none", (OPTIMIZER, MONITOR), float
@@ -54,13 +55,15 @@ ARGUMENTS = (
         "lipschitz", "floor for the Lipschitz constant (return per unit-box distance)", (OPTIMIZER, MONITOR), float
     ),
     Argument("require_operator", "every proposal waits for an operator (true, false)", (MONITOR,), bool),
-    Argument("publish_trajectory", "publish each episode's trajectory (true, false)", (RUNNER,), bool),
     Argument("settings", "further settings of the method, as JSON", (OPTIMIZER,), dict),
     Argument("task_options", "further options of the task, as JSON", ALL, dict),
     Argument("experiment", "name of the experiment (default: TASK-PLANT-METHOD-sSEED)", ALL),
     Argument("experiments_dir", "where experiments are kept (default: CRBO_HOME, or crbo_ros in ROS_HOME)", ALL),
-    Argument("resume", "carry on with an experiment that exists (true, false)", (OPTIMIZER,), bool),
-    Argument("attach", "earlier episodes to begin with: a CSV file, or an experiment of the same kind", (OPTIMIZER,)),
+    Argument(
+        "attach",
+        "earlier episodes: a CSV file, a bag (.mcap), or an experiment (of another plant: for the mean alone)",
+        (OPTIMIZER,),
+    ),
     Argument("use_sim_time", "stamps come from /clock (true, false)", ALL, bool),
 )
 # Short names for task_options.
@@ -70,6 +73,8 @@ TASK_OPTIONS = (
     Argument("config", "YAML file (tasks tuning and arm)"),
     Argument("realtime", "a simulated plant in real time (true, false; task furuta)", type=bool),
 )
+# Short names for settings.
+SETTINGS = (Argument("guide", "a simulated plant that suggests first steps (furuta: nominal, ensemble); crbo alone"),)
 # Arguments about the graph itself.
 RUNNERS = Argument("runners", "number of episode runners (default: 1; task custom: 0, bring your own)", type=int)
 NAMESPACE = Argument("namespace", "ROS namespace of all nodes (default: the experiment's name)")
@@ -79,7 +84,7 @@ REMAP = Argument(
 CONFIG = Argument("params_file", "parameter file (default: the package's config/TASK.yaml)")
 LEVELS = ("debug", "info", "warn", "error", "fatal")
 LOG_LEVEL = Argument("log_level", "debug, info, warn, error", default="info")
-EVERY = (*ARGUMENTS, *TASK_OPTIONS, RUNNERS, NAMESPACE, REMAP, CONFIG, LOG_LEVEL)
+EVERY = (*ARGUMENTS, *TASK_OPTIONS, *SETTINGS, RUNNERS, NAMESPACE, REMAP, CONFIG, LOG_LEVEL)
 REMAPPING = re.compile(r"[~/\w]+:=[~/\w]+")
 
 
@@ -126,38 +131,51 @@ def parse(argument: Argument, text: str) -> Any:
 
 def config_file(task: str) -> Path:
     """config/<task>.yaml, or default.yaml for a task that has none, of the sources or of the installed package."""
-    places = [Path(__file__).parents[2] / "config"]
-    for prefix in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
-        places.append(Path(prefix) / "share" / "crbo_ros" / "config")
     load("tasks", task)  # or UnknownName
+    places = config_places()
     for place, name in [(place, name) for name in (task, "default") for place in places]:
         if (place / f"{name}.yaml").is_file():
             return place / f"{name}.yaml"
-    raise InvalidInput(f"no config/{task}.yaml in {' or '.join(map(str, places))}")
+    raise InvalidInput(
+        f"no config/{task}.yaml in {' or '.join(map(str, places))}: this needs crbo_ros as a ROS package, and "
+        "pip installs the library alone. Build it in a workspace (colcon build), or use the crbo of a clone"
+    )
+
+
+def config_places() -> list[Path]:
+    """Where parameter files lie: in the sources, and in every workspace that is sourced."""
+    prefixes = filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep))
+    return [Path(__file__).parents[2] / "config", *(Path(p) / "share" / "crbo_ros" / "config" for p in prefixes)]
 
 
 def with_task_options(arguments: dict[str, str]) -> dict[str, str]:
-    """The arguments with env, weights, config (files: by their full path) and realtime moved into task_options."""
-    short = {argument.name: argument for argument in TASK_OPTIONS}
-    options = {name: parse(short[name], arguments[name]) for name in sorted(short) if arguments.get(name)}
+    """The arguments with env, weights, config (files: by their full path) and realtime moved into task_options, and
+    guide into settings."""
+    options = _given(TASK_OPTIONS, arguments)
     options |= {
-        name: str(Path(options[name]).expanduser().resolve()) for name in ("weights", "config") if name in options
+        name: str(checks.path(options[name], name).resolve()) for name in ("weights", "config") if name in options
     }
+    short = {argument.name for argument in (*TASK_OPTIONS, *SETTINGS)}
     rest = {name: text for name, text in arguments.items() if name not in short}
-    if options:
-        task_options = next(argument for argument in ARGUMENTS if argument.name == "task_options")
-        rest["task_options"] = json.dumps({**parse(task_options, arguments.get("task_options") or "{}"), **options})
+    for group, given in (("task_options", options), ("settings", _given(SETTINGS, arguments))):
+        if given:
+            argument = next(argument for argument in ARGUMENTS if argument.name == group)
+            rest[group] = json.dumps({**parse(argument, arguments.get(group) or "{}"), **given})
     return rest
+
+
+def _given(short: tuple[Argument, ...], arguments: dict[str, str]) -> dict[str, Any]:
+    return {a.name: parse(a, arguments[a.name]) for a in sorted(short, key=str) if arguments.get(a.name)}
 
 
 def graph(task: str, arguments: dict[str, str]) -> list[NodeSpec]:
     """The nodes for a task, from arguments as text (empty or missing: the config file's value)."""
     arguments = with_task_options(arguments)
-    file = Path(arguments[CONFIG.name]).expanduser() if arguments.get(CONFIG.name) else config_file(task)
+    file = checks.path(arguments[CONFIG.name], CONFIG.name) if arguments.get(CONFIG.name) else config_file(task)
     if not file.is_file():
         raise InvalidInput(f"params_file: {file} does not exist")
-    if (earlier := arguments.get("attach")) and Path(earlier).expanduser().exists():
-        arguments["attach"] = str(Path(earlier).expanduser().resolve())
+    if (earlier := arguments.get("attach")) and checks.path(earlier, "attach").exists():
+        arguments["attach"] = str(checks.path(earlier, "attach").resolve())
     values: dict[str, dict[str, Any]] = {node: {"task": task} for node in ALL}
     for argument in ARGUMENTS:
         if text := arguments.get(argument.name, ""):
@@ -215,7 +233,7 @@ def remappings(text: str) -> list[tuple[str, str]]:
 
 def choices(argument: Argument, task: str) -> list[str]:
     """The values that an argument may have for a task; none: any, or the task's own affair."""
-    if argument in TASK_OPTIONS:
+    if argument in (*TASK_OPTIONS, *SETTINGS):
         return []
     if argument.type is bool:
         return ["true", "false"]
@@ -243,8 +261,12 @@ def in_force(task: str, params_file: str = "") -> dict[str, str]:
     found |= {"experiment": own["experiment"], "experiments_dir": home(found["experiments_dir"])}
     found |= {"plant": found["plant"] or kind.plants[0], "gamma": found["gamma"] or kind.gamma}
     found |= {"episodes": found["episodes"] or kind.episodes}
+    if found["j_min_drop"] < 0.0:  # the task's own, if it has one
+        found["j_min_drop"] = kind.j_min_drop if kind.j_min_drop == kind.j_min_drop else math.inf
     for option in TASK_OPTIONS:
         found[option.name] = own.get("task_options", {}).get(option.name, False if option.type is bool else "")
+    for setting in SETTINGS:
+        found[setting.name] = own.get("settings", {}).get(setting.name, "")
     found |= {RUNNERS.name: len(specs) - 2, NAMESPACE.name: namespace_of(own["experiment"]), REMAP.name: ""}
     found |= {CONFIG.name: specs[0].params_file, LOG_LEVEL.name: LOG_LEVEL.default}
     return {name: _text(value) for name, value in found.items()}

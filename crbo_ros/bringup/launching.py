@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from launch import LaunchContext, LaunchDescription  # type: ignore[attr-defined]  # (our folder launch/ hides it)
@@ -16,18 +17,21 @@ from launch.actions import (
     RegisterEventHandler,
     TimerAction,
 )
-from launch.event_handlers import OnProcessExit
+from launch.event_handlers import OnProcessExit, OnShutdown
 from launch.events import Shutdown, matches_action
 from launch.events.process import ShutdownProcess
 from launch.substitution import Substitution
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 
+from crbo_ros import checks
 from crbo_ros.bringup.graph import CONFIG, EVERY, RUNNER, Argument, NodeSpec, choices, in_force, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
-from crbo_ros.bringup.processes import Restarts, enclave, environment, new_key, share_key
-from crbo_ros.errors import CrboError
+from crbo_ros.bringup.processes import Restarts, enclave, environment, new_key, share_key, withdraw_key
+from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.home import home
 from crbo_ros.nodes import ENDED, STUCK
+from crbo_ros.protocol.manifest import recorded_plan
 from crbo_ros.registry import TASKS
 
 RESPAWN_DELAY = 1.0  # s
@@ -50,7 +54,7 @@ class InForce(Substitution):  # type: ignore[misc]
         if not choices(self.argument, self.task):
             return ""
         file = context.launch_configurations.get(CONFIG.name, "")
-        return in_force(self.task, file)[self.argument.name] if file else self.value
+        return in_force(self.task, file).get(self.argument.name, self.value) if file else self.value
 
 
 def describe(task: str, **defaults: str) -> LaunchDescription:
@@ -75,15 +79,23 @@ def describe(task: str, **defaults: str) -> LaunchDescription:
         if not given.get("env") and name != task and given["plant"] == values["plant"]:
             given["plant"] = ""
         try:
+            _refuse_misspelt(context.launch_configurations, [a.name for a in ordered])
+            evaluate = checks.evaluations(given[EVALUATE.name] or EVALUATE.default)
             plan = make_plan(name, with_task_options(given))
+            save_plan(plan)
         except CrboError as error:  # launch says it once, starts nothing, and ends with exit code 1
             raise RuntimeError(str(error)) from None
-        save_plan(plan)
-        nodes = Nodes(plan, given[EVALUATE.name] or EVALUATE.default, given[REPORT.name] != "false")
-        nodes.share_key(plan.specs[0])
-        return [LogInfo(msg=nodes.greeting), *(action for spec in plan.specs for action in nodes.start(spec))]
+        nodes = Nodes(plan, str(evaluate), given[REPORT.name] != "false")
+        return [LogInfo(msg=nodes.greeting), nodes.share_key(), *(a for spec in plan.specs for a in nodes.start(spec))]
 
     return LaunchDescription([*declared, OpaqueFunction(function=start)])
+
+
+def _refuse_misspelt(given: Iterable[str], known: list[str]) -> None:
+    """launch takes any argument silently, `epsiodes:=5` too. (Others may be meant for a file that includes ours.)"""
+    for name in given:
+        if name not in known and (meant := get_close_matches(name, known, 1, 0.8)):
+            raise InvalidInput(f"there is no argument {name}; is {meant[0]} meant? (--show-args lists them all)")
 
 
 class Nodes:
@@ -100,8 +112,15 @@ class Nodes:
         plan = self._plan
         return f"experiment {plan.folder.name} in {plan.folder}, namespace /{plan.namespace}"
 
-    def share_key(self, spec: NodeSpec) -> None:
+    def share_key(self) -> Any:
+        """It lies in the experiment's folder until the launch ends."""
+        spec = self._plan.specs[0]
         share_key(spec, self._key)
+
+        def withdraw(event: Any, context: LaunchContext) -> None:
+            withdraw_key(spec, self._key)
+
+        return RegisterEventHandler(OnShutdown(on_shutdown=withdraw))
 
     def start(self, spec: NodeSpec) -> list[Any]:
         """The node, and what to do at its end."""
@@ -142,10 +161,7 @@ class Nodes:
 
     def _sum_up(self) -> list[Any]:
         """In a process of its own: best.json is there, the stores are closed."""
-        own, problem = self._plan.specs[0].configured(), self._plan.problem
-        about = {"task": self._plan.task, "plant": problem.plant, "options": own.get("task_options", {})}
-        about |= {"seed": int(own.get("seed", 1)), "hardware": problem.hardware}
-        line = [sys.executable, "-m", "crbo_ros.cli", "summary", str(self._plan.folder), "--about", json.dumps(about)]
+        line = [sys.executable, "-m", "crbo_ros.cli", "summary", str(self._plan.folder)]
         line += ["--evaluate", self._evaluate, *([] if self._report else ["--no-report"])]
         summary = ExecuteProcess(cmd=line, name="summary", output="screen", emulate_tty=False)
 
@@ -181,6 +197,15 @@ def accept() -> LaunchDescription:
 
     def start(context: LaunchContext) -> list[Any]:
         given = {name: LaunchConfiguration(name).perform(context) for name in words}
+        try:
+            _refuse_misspelt(context.launch_configurations, list(words))
+            place = checks.path(given["experiment"], "experiment")
+            folder = place if place.is_dir() else home(given["experiments_dir"]) / place
+            if not folder.is_dir():
+                raise InvalidInput(f"there is no experiment {folder.name} in {folder.parent}")
+            recorded_plan(folder)
+        except CrboError as error:
+            raise RuntimeError(str(error)) from None
         line = [sys.executable, "-u", "-m", "crbo_ros.cli", "accept", given.pop("experiment")]
         line += [word for n, v in given.items() if v for word in ("--" + n.replace("_", "-"), v)]
         process = ExecuteProcess(cmd=line, name="accept", output="screen", emulate_tty=False)

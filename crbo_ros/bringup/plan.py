@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,11 @@ from crbo_ros.bringup.graph import LOG_LEVEL, NAMESPACE, REMAP, RUNNER, NodeSpec
 from crbo_ros.core.problem import Problem
 from crbo_ros.errors import InvalidInput
 from crbo_ros.home import home, namespace_of
+from crbo_ros.protocol import manifest
 from crbo_ros.protocol.database import claim
 from crbo_ros.protocol.earlier import earlier_episodes
 from crbo_ros.registry import load, make_method, make_task, task_problem
-
-RUN = "run.json"
+from crbo_ros.tasks.guide import check_guide
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
     for spec in specs:
         check(spec, namespace)
     _check_method(own, problem)
+    if guide := own.get("settings", {}).get("guide"):
+        check_guide(problem, str(guide), own.get("task_options", {}))
     if any(spec.executable == RUNNER for spec in specs):
         make_task(task, problem.plant, **own.get("task_options", {})).check()
     place = home(str(own.get("experiments_dir") or "")) / experiment
@@ -63,9 +64,6 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
         earlier_episodes(str(own["attach"]), problem, str(own.get("experiments_dir") or ""))
     with contextlib.suppress(OSError):  # an experiment that runs already is told here, without disturbing it
         os.close(claim(place / "experiment.sqlite"))
-    for spec in specs:
-        if spec.executable == RUNNER:
-            spec.parameters["exit_when_done"] = True
     return Plan(
         task, specs, problem, place, namespace, remappings(arguments.get(REMAP.name, "")),
         arguments.get(LOG_LEVEL.name) or LOG_LEVEL.default, {k: v for k, v in arguments.items() if v},
@@ -73,20 +71,14 @@ def make_plan(task: str, arguments: dict[str, str]) -> Plan:
 
 
 def save_plan(plan: Plan) -> None:
-    """Beside the experiment, for those who run it on (crbo accept): how it was started."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    part = plan.folder / "run.json.part"
-    part.write_text(json.dumps({"task": plan.task, "arguments": plan.arguments}, indent=1))
-    part.replace(plan.folder / RUN)
-
-
-def read_plan(folder: Path) -> tuple[str, dict[str, str]]:
-    """(task, arguments) of an experiment's last start; InvalidInput if nobody wrote them down."""
+    """The record's manifest and copies of the inputs, in the experiment's folder."""
+    file, options = plan.specs[0].params_file, plan.specs[0].configured().get("task_options", {})
     try:
-        found = json.loads((folder / RUN).read_text())
-        return str(found["task"]), {str(k): str(v) for k, v in found["arguments"].items()}
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidInput(f"{folder / RUN} does not say how this experiment was started ({error})") from None
+        manifest.begin(plan.folder, plan.task, plan.problem.plant, options, plan.arguments, file)
+    except OSError as error:
+        raise InvalidInput(
+            f"experiments_dir: nothing can be written in {plan.folder} ({error.strerror}); choose another folder"
+        ) from None
 
 
 def _check_method(own: dict[str, object], problem: Problem) -> None:

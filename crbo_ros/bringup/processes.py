@@ -22,7 +22,7 @@ from crbo_ros.errors import StoreError
 from crbo_ros.home import home
 from crbo_ros.nodes import KEY, PARENT, died
 from crbo_ros.protocol.database import private_folder
-from crbo_ros.protocol.proofs import keep_key
+from crbo_ros.protocol.proofs import forget_key, keep_key
 
 Say = Callable[[str], None]
 Remap = Sequence[tuple[str, str]]
@@ -38,13 +38,23 @@ def new_key() -> str:
 
 def share_key(spec: NodeSpec, key: str) -> None:
     """Put the key where the operator's tools find it: into the experiment's folder, for its user alone."""
-    own = spec.configured()
-    if not own.get("experiment"):
-        return
-    folder = home(str(own.get("experiments_dir") or "")) / str(own["experiment"])
     with contextlib.suppress(OSError, StoreError):  # a folder that cannot be written is told by the nodes
-        private_folder(folder)
-        keep_key(folder, key)
+        if folder := _folder_of(spec):
+            private_folder(folder)
+            keep_key(folder, key)
+
+
+def withdraw_key(spec: NodeSpec, key: str) -> None:
+    """The graph has ended: nothing is left in the record that should not be shared."""
+    if folder := _folder_of(spec):
+        forget_key(folder, key)
+
+
+def _folder_of(spec: NodeSpec) -> Path | None:
+    """The experiment's, where it has a name."""
+    own = spec.configured()
+    name = own.get("experiment")
+    return home(str(own.get("experiments_dir") or "")) / str(name) if name else None
 
 
 def environment(spec: NodeSpec, key: str) -> dict[str, str]:
@@ -192,6 +202,7 @@ class Graph:
         """End all processes: what moves first, all of it at once. Exit codes by name."""
         runners = self.of(RUNNER)
         codes = _end(runners) | _end([process for process in self.processes.values() if process not in runners])
+        withdraw_key(self.specs[0], self.key)
         self._folder.cleanup()
         return codes
 

@@ -1,13 +1,13 @@
 """Old policy against new one, in random order, until it is certain which is better; then the better one is deployed.
 
-    crbo accept EXPERIMENT                     # theta_0 against the experiment's best policy
-    crbo accept EXPERIMENT --margin 0.1 --level 0.01 --by "A. Person"
+    ./crbo accept EXPERIMENT                     # theta_0 against the experiment's best policy
+    ./crbo accept EXPERIMENT --margin 0.1 --level 0.01 --by "A. Person"
 
 Both run under the same gate and monitor as the experiment. The test (core/sequential_test.py) may be looked at after
 every rollout; each of its answers is wrong with probability LEVEL at most. It ends as soon as "better", "not better by
 more than MARGIN" or "worse" is certain. Only "better" deploys the new policy: tuned parameters are then set, and in
 tuned.yaml; else the old ones are. The record is accept.json beside the experiment. After a crash, or Ctrl-C, the same
-command carries on. Exit code 0: accepted, 3: not accepted. `crbo rollback EXPERIMENT` takes it back.
+command carries on. Exit code 0: accepted, 3: not accepted. `./crbo rollback EXPERIMENT` takes it back.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from crbo_ros.bringup.graph import ARGUMENTS, parse
-from crbo_ros.bringup.plan import make_plan, read_plan
+from crbo_ros import checks
+from crbo_ros.bringup.plan import make_plan
 from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.commands.deployment import deploy, deployed, sealed, sign_off, write_parameters
 from crbo_ros.commands.rollout import read_theta
 from crbo_ros.commands.run import announce, run_graph
-from crbo_ros.errors import InvalidInput
-from crbo_ros.methods.acceptance import NEW, OLD
-from crbo_ros.view.numbers import number
+from crbo_ros.core.trial import NEW, OLD
+from crbo_ros.errors import InvalidInput, as_called
+from crbo_ros.numbers import number
+from crbo_ros.protocol.manifest import recorded_options, recorded_plan
 from crbo_ros.view.parameters import changes, write_text
 from crbo_ros.view.record import FILE, find_store, open_store, read_run, replayed
 
@@ -47,25 +48,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    checks.signature(args.by, "--by")
     folder = find_store(args.experiment, args.experiments_dir).parent
-    task, arguments = read_plan(folder)
+    task, arguments = recorded_plan(folder)
     name, settings, seed = _open_trial(folder) or _new_trial(folder, args)
     arguments |= {
         "experiment": name, "experiments_dir": str(folder.parent), "method": "acceptance", "attach": str(folder),
-        "settings": json.dumps(settings), "episodes": str(args.rollouts), "seed": str(seed), "resume": "true",
+        "settings": json.dumps(settings), "episodes": str(args.rollouts), "seed": str(seed),
     }  # fmt: skip
     arguments.pop("namespace", None)
     plan = make_plan(task, arguments)
-    for spec in plan.specs:
-        if spec.executable == "episode_runner" and settings.get("paired"):
-            spec.parameters["paired"] = True
     gain = settings.get("margin", 0.0)
-    print(f"accept: {folder.name}: old against new, certain at {settings['level']:g}; a gain below {gain:.4g} is none")
+    print(
+        f"accept: {folder.name}: old against new, certain at {settings['level']:g}; a gain below {number(gain)} is none"
+    )
     announce(plan)
     if code := run_graph(plan):
         return code
-    options = parse(next(a for a in ARGUMENTS if a.name == "task_options"), plan.arguments.get("task_options") or "{}")
-    return conclude(folder, plan.folder, settings, options, args.by)
+    return conclude(folder, plan.folder, settings, recorded_options(folder), args.by)
 
 
 def _trials(folder: Path) -> list[Path]:
@@ -157,5 +157,5 @@ def conclude(folder: Path, trial: Path, settings: dict[str, Any], options: dict[
         write_text(place / "accept.json", text)
     print(f"record     {folder / 'accept.json'}")
     print(f"           {'the new' if accepted else 'the old'} policy is deployed" +
-          (f"; crbo rollback {folder.name} takes it back" if accepted else ""))  # fmt: skip
+          (as_called(f"; ./crbo rollback {folder.name} takes it back") if accepted else ""))  # fmt: skip
     return 0 if accepted else NOT_ACCEPTED

@@ -4,8 +4,9 @@
 ./crbo advise furuta --rollouts 50
 ./crbo advise furuta-lab                   # from theta_0's rollouts in an experiment's records; nothing moves
 
-A threshold within theta_0's own noise cannot be kept by anybody. Advised is the smallest drop below J0 that no rollout
-of theta_0 reached and that lies two standard deviations below J0.
+A threshold within theta_0's own noise cannot be kept by anybody: where theta_0 itself falls in a larger share of its
+rollouts on record (attached ones included) than the risk, the contract is refused. Advised is the smallest drop below
+J0 that no rollout of theta_0 reached and that lies two standard deviations below J0.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 
+from crbo_ros import checks
 from crbo_ros.core.contract import RISK
 from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.numbers import number
 from crbo_ros.registry import make_task, task_problem
-from crbo_ros.view.numbers import number
 
 DROPS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
@@ -32,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    checks.number(args.seed, "--seed", 0, 2**31 - 1, whole=True)
+    checks.number(args.rollouts, "--rollouts", 2, 10_000, whole=True)
     values, source = theta_0_returns(args)
     print("\n".join(advice(values, source)))
     return 0
@@ -74,8 +79,10 @@ def advice(values: NDArray[np.float64], source: str, risk: float = RISK) -> list
     for drop in DROPS:
         threshold = J0 - drop * abs(J0)
         fallen = int(np.sum(values < threshold))
-        most = 1.0 - 0.05 ** (1.0 / n) if not fallen else math.nan  # 95 % upper limit where none was seen
-        said = f"{fallen} of {n}" + (f" (with 95 % confidence below {100 * most:.0f} %)" if not fallen else "")
+        most = float(beta.ppf(0.95, fallen + 1, n - fallen)) if fallen < n else 1.0  # Clopper and Pearson
+        said = f"{fallen} of {n} (its rate is below {100 * most:.0f} %, with 95 % confidence)"
+        if fallen > risk * n:
+            said += f", which is more than the risk of {100 * risk:g} %: refused"
         lines.append(f"            {drop:>10g} {number(threshold):>10}  {said}")
         if not fallen and drop * abs(J0) >= 2.0 * spread and math.isinf(chosen):
             chosen = drop

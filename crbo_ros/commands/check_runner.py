@@ -1,7 +1,7 @@
 """Run a runner of your own, in any language, against the protocol, and say what it does wrong.
 
-    crbo check-runner python examples/own_runner.py
-    crbo check-runner ros2 run my_package my_runner
+    ./crbo check-runner python examples/own_runner.py
+    ./crbo check-runner ros2 run my_package my_runner
 
 It is started with `--ros-args -r __ns:=/crbo_check` and gets a dozen proposals of one parameter from an optimizer and a
 monitor that drop, double, delay, veto and stop. Nothing else may listen there: it must not be connected to a robot. It

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from crbo_ros import checks
 from crbo_ros.errors import InvalidInput
-from crbo_ros.view.parameters import difference, parameter_text, typed, write_text
+from crbo_ros.view.parameters import difference, parameter_text, write_text
 
 Values = list[tuple[str, str, Any]]  # (node, name, value)
 
@@ -32,8 +33,8 @@ def write_parameters(folder: Path, config: Any, old: Iterable[float], new: Itera
     """tuned.yaml with the new values, and tuned.diff against what was there (else the old ones)."""
 
     def text(theta: Iterable[float]) -> str:
-        values = [(p.node, p.name, typed(p.kind, float(v))) for p, v in zip(config.parameters, theta, strict=True)]
-        return parameter_text([*values, *((p.node, p.name, typed(p.kind, p.start)) for p in config.fixed)])
+        values = [(p.node, p.name, p.typed(float(v))) for p, v in zip(config.parameters, theta, strict=True)]
+        return parameter_text([*values, *((p.node, p.name, p.typed(p.start)) for p in config.fixed)])
 
     former = former_values(folder)
     before = parameter_text(former) if former else text(old)
@@ -46,7 +47,7 @@ def write_parameters(folder: Path, config: Any, old: Iterable[float], new: Itera
 def sign_off(by: str = "") -> dict[str, str]:
     """Who decided, where and when."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"by": by or getpass.getuser(), "host": platform.node(), "at": at}
+    return {"by": checks.signature(by, "--by") or getpass.getuser(), "host": platform.node(), "at": at}
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:

@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from crbo_ros import __version__
-from crbo_ros.errors import PlantError
+from crbo_ros.errors import PlantError, as_called
 from crbo_ros.ros.link import RosLink
 
 OPTIONAL = (
     ("numba", "fast simulations", "pip install numba"),
     ("matplotlib", "plots and reports", "pip install matplotlib"),
-    ("pybullet", "task basketball", "pip install pybullet (wheels up to Python 3.11)"),
+    ("jinja2", "reports", "pip install jinja2"),
+    ("pybullet", "task basketball", "pip install pybullet (Python 3.12 and newer: pybullet-arm64)"),
     ("gymnasium", "tasks pendulum, cartpole, mountaincar, gym", "pip install gymnasium"),
     ("torch", "training, gpytorch surrogates", "./crbo train NAME installs it"),
     ("gpytorch", "surrogate: gpytorch", "./crbo bench NAME installs it"),
     ("botorch", "method logei", "./crbo bench NAME installs it"),
     ("cma", "method cma_es", "./crbo bench NAME installs it"),
     ("stable_baselines3", "training of the gym agents", "./crbo train NAME installs it"),
-    ("PySide6", "./crbo gui", "./crbo gui installs it"),
+    ("PySide6", "the window without rqt", "./crbo gui installs it"),
     (
         "gym_brt",
         "plants qube_hardware, gym_brt_sim",
@@ -42,12 +43,13 @@ OPTIONAL = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-round-trip", action="store_true", help="do not start a node")
-    parser.add_argument("--plant", default="", help="try the ways to the safe state on this real plant, with you there")
+    parser.add_argument("--fix", action="store_true", help="mend the environment of a clone first (./crbo)")
+    parser.add_argument("--plant", help="try the ways to the safe state on this real plant, with you there")
     parser.add_argument("--config", default="", help="YAML file (plants of the tasks tuning and arm)")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.plant:
+    if args.plant is not None:
         from crbo_ros.commands.doctor_plant import try_plant
 
         return try_plant(args.plant, {"config": args.config} if args.config else {})
@@ -62,12 +64,19 @@ def run(args: argparse.Namespace) -> int:
         found = importlib.util.find_spec(module) is not None
         print(
             f"  {'ok' if found else '--'} {module:18} {_version(module) if found else '':12} {use}"
-            + ("" if found else f": {how}")
+            + ("" if found else f": {advice(how)}")
         )
     for problem in problems:
-        print(f"\nproblem: {problem}", file=sys.stderr)
+        print(f"\nproblem: {as_called(problem)}", file=sys.stderr)
     print("\nall well" if not problems else "\nnot well")
     return 1 if problems else 0
+
+
+def advice(how: str) -> str:
+    """A clone installs what a command needs; elsewhere pip's extra of the command's name does."""
+    if how.startswith("./crbo ") and not os.environ.get("CRBO_ROOT"):
+        return f'pip install "crbo_ros[{how.split()[1]}]"'
+    return how
 
 
 def real_time_text() -> str:
@@ -89,11 +98,11 @@ def check_ros() -> list[str]:
     try:
         from rclpy.utilities import get_rmw_implementation_identifier
     except ImportError as error:
-        return [f"rclpy cannot be imported ({error}); source ROS 2 Jazzy, or use ./crbo, which brings its own"]
+        return [f"rclpy cannot be imported ({error}); source ROS 2 Jazzy, or use the crbo of a clone, with its own"]
     try:
         from crbo_ros.srv import ProposePolicy  # built from srv/
     except ImportError as error:
-        return [f"the interfaces are not built ({error}); use ./crbo, or colcon build and source install/setup.bash"]
+        return [f"the interfaces are not built ({error}): use the crbo of a clone, or colcon build and source it"]
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     os.environ["ROS_DOMAIN_ID"] = str(20 + os.getpid() % 60)
     print(f"ROS          {os.environ.get('ROS_DISTRO', '?')}, {get_rmw_implementation_identifier()}")
@@ -104,7 +113,7 @@ def check_ros() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "doctor.yaml"
         file.write_text("/**:\n  ros__parameters:\n    task: custom\n")
-        options = {"lower": [0.0], "upper": [1.0], "theta_0": [0.25]}
+        options = {"lower": [0.0], "upper": [1.0], "theta_0": [0.25], "hardware": False}
         parameters = {"experiment": "doctor", "experiments_dir": folder, "task_options": options}
         with Graph([NodeSpec("optimizer", "optimizer", file, parameters)], say=said.append), RosLink("doctor") as link:
             return _round_trip(link, ProposePolicy.Request(runner="doctor", request_id="1"), said)

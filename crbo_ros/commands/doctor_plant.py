@@ -25,6 +25,7 @@ from crbo_ros.plants.qube.hardware import QubeHardware
 from crbo_ros.plants.realtime import priority
 
 Ask = Callable[[str], bool]
+NOT_TRIED = "not tried"
 VOLTAGE, STEPS = 1.0, 40  # V, periods: enough to see the arm turn, too little to hurt
 
 
@@ -58,6 +59,7 @@ def try_plant(name: str, options: dict[str, Any], ask: Ask = by_keyboard, say: C
         if not task.hardware:
             say(f"{name} is a simulation: there is nothing to try")
             return 0
+        say(f"limits: {task.limits_in_words() or 'none that the plant knows of'}")
         if not ask(f"{name}: connect to it? (a Qube: arm at its centre, pendulum hanging at rest, hand at the switch)"):
             return 1
         task.connect()
@@ -72,10 +74,20 @@ def try_plant(name: str, options: dict[str, Any], ask: Ask = by_keyboard, say: C
         found.append({"trial": "failed", "confirmed": False, "reason": str(error)})
     finally:
         task.close()
-    path = write_down(name, found)
-    bad = [row["trial"] for row in found if row["confirmed"] is False]
-    say(f"written: {path}\n{'NOT WELL: ' + ', '.join(bad) if bad else 'all that was tried ended safe'}")
-    return 1 if bad else 0
+    say(f"written: {write_down(name, found)}\n{verdict(found)}")
+    return 1 if any(row["confirmed"] is False for row in found) else 0
+
+
+def verdict(found: list[dict[str, Any]]) -> str:
+    """The last words to the person at the switch: what is not well first, and what nobody looked at."""
+    bad = [f"{row['trial']} ({row['reason']})" for row in found if row["confirmed"] is False]
+    left = [row["trial"] for row in found if row["reason"] == NOT_TRIED]
+    words = (
+        f"NOT WELL: {', '.join(bad)}. Do not run it unattended: somebody stays at the switch"
+        if bad
+        else ("all that was tried ended safe")
+    )
+    return words + (f"; not tried: {', '.join(left)}" if left else "")
 
 
 def note(found: list[dict[str, Any]], say: Callable[[str], None], trial: str, safe: Any, seconds: float = 0.0) -> None:
@@ -92,14 +104,24 @@ def try_qube(plant: QubeHardware, ask: Ask, say: Callable[[str], None], found: l
         for _ in range(STEPS):
             plant.step(np.array([VOLTAGE]))
 
-    def wanted(what: str) -> bool:
-        return ask(f"{what}: the arm gets {VOLTAGE:g} V for {1e3 * STEPS / plant.rate:.0f} ms. Clear of it?")
+    def wanted(trial: str, what: str, then: str = "") -> bool:
+        yes = ask(f"{what}: the arm gets {VOLTAGE:g} V for {1e3 * STEPS / plant.rate:.0f} ms{then}. Clear of it?")
+        if not yes:
+            found.append({"trial": trial, "confirmed": None, "reason": NOT_TRIED})
+        return yes
 
-    if wanted("a stop"):
+    def seen(trial: str, question: str, well: str, bad: str) -> None:
+        """What only the person can see."""
+        stopped = ask(question)
+        found.append({"trial": trial, "confirmed": stopped, "reason": well if stopped else bad})
+
+    longer = ", and longer if nothing stops it: then SWITCH IT OFF"
+
+    if wanted("stop", "a stop"):
         turn()
         began = time.monotonic()
         note(found, say, "stop", plant.stop(), time.monotonic() - began)
-    if wanted("a runner that falls silent"):
+    if wanted("runner silent", "a runner that falls silent"):
         turn()
         time.sleep(0.2)  # 50 periods: the host must have written 0 V after 3
         try:
@@ -107,22 +129,20 @@ def try_qube(plant: QubeHardware, ask: Ask, say: Callable[[str], None], found: l
         except CrboError as error:
             say(f"  the host said: {error}")
         note(found, say, "runner silent", plant.stop())
-    if wanted("a host that is frozen for 0.5 s (the card's own watchdog, where it has one)"):
+    if wanted("host frozen", "a host that is frozen for 0.5 s (the card's own watchdog, where it has one)", longer):
         turn()
         pid = plant._host.pid
         os.kill(pid, signal.SIGSTOP)
         time.sleep(0.5)
         os.kill(pid, signal.SIGCONT)
         note(found, say, "host frozen, then back", plant._host.make_safe(2.0))
-        stopped = ask("did the arm stop at once (yes), or did it turn on for half a second (no)?")
-        found.append({"trial": "the card's own watchdog", "confirmed": None, "reason": "acts" if stopped else "NO"})
-    if wanted("a host that is killed (what the card does when nobody holds it)"):
+        question = "did the arm stop at once (yes), or did it turn on for half a second (no)?"
+        seen("the card's own watchdog", question, "acts", "does NOT act")
+    if wanted("host killed", "a host that is killed (what the card does when nobody holds it)", longer):
         turn()
         plant._host.kill("killed on purpose")
-        stopped = ask("did the arm stop (yes), or does it turn on (no: SWITCH IT OFF)?")
-        found.append(
-            {"trial": "the card without a process", "confirmed": None, "reason": "goes to 0 V" if stopped else "HOLDS"}
-        )
+        question = "did the arm stop (yes), or does it turn on (no: SWITCH IT OFF)?"
+        seen("the card without a process", question, "goes to 0 V", "HOLDS its voltage")
 
 
 def write_down(name: str, found: list[dict[str, Any]]) -> Path:

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from crbo_ros.errors import as_called
     from crbo_ros.plants.gymnasium import GymnasiumPlant
     from crbo_ros.tasks.gym import GymTask
     from crbo_ros.training.sb3 import agent_from_state, read_model, read_normalizer
@@ -56,5 +57,5 @@ def run(args: argparse.Namespace) -> int:
     if values:
         print(f"J(theta_0) = {np.mean(values):.4g} (sd {np.std(values):.2g}, {len(values)} episodes of {args.env})")
     domain = "" if args.width == 1.0 else f" --task-options '{json.dumps({'width': args.width})}'"
-    print(f"next: ./crbo run gym --env {args.env} --weights {out}{domain}")
+    print(as_called(f"next: ./crbo run gym --env {args.env} --weights {out}{domain}"))
     return 0

@@ -3,6 +3,7 @@
 ./crbo inspect furuta                      # summary and the last episodes
 ./crbo inspect furuta --last 0             # all episodes
 ./crbo inspect furuta --contract           # the contract, recomputed from the records
+./crbo inspect furuta --journal            # who started, changed and told what; interruptions and faults
 ./crbo inspect furuta --json               # for programs: everything, one JSON object
 ./crbo inspect furuta --best best.json     # write the recommended policy, for ./crbo rollout --theta
 ./crbo inspect furuta --verify             # are all its files as they were written? exit code 1 if not
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crbo_ros.commands.arguments import add_experiment
+from crbo_ros.numbers import number, percent
+from crbo_ros.view.answers import bounds_text
 from crbo_ros.view.contract import contract_words
-from crbo_ros.view.numbers import number, percent
 from crbo_ros.view.parameters import changes
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment(parser)
     parser.add_argument("--last", type=int, default=15, metavar="N", help="episodes to show; 0 for all (default: 15)")
     parser.add_argument("--contract", action="store_true", help="the contract alone; exit code 1 if it was broken")
+    parser.add_argument("--journal", action="store_true", help="what happened around the episodes, and who did it")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument("--best", type=Path, metavar="FILE", help="write the recommended policy as JSON")
     parser.add_argument(
@@ -52,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
         words = contract_words(run.contract)
         print("\n".join(f"{what:12}{text}" for what, text in words))
         return int(any(text.startswith("BROKEN") for _, text in words))
+    if args.journal:
+        print(printable("\n".join(f"{e.when}  {e.who}: {e.what}" for e in run.journal) or "nothing is recorded"))
+        return 0
     if args.json:
         print(json.dumps(as_json(run)))
     else:
@@ -70,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
 def verify(folder: Path) -> int:
     """Every store's rows against their checksums, and the stores against each other."""
     from crbo_ros.protocol.best_file import complaint
-    from crbo_ros.protocol.repair import verify
+    from crbo_ros.protocol.manifest import FILE, complaints
+    from crbo_ros.protocol.salvage import verify
 
     found = verify(folder)
     print("\n".join(map(str, found)))
@@ -78,7 +85,9 @@ def verify(folder: Path) -> int:
     wrong = complaint(best) if best.exists() else ""
     if best.exists():
         print(f"best.json: {f'DAMAGED ({wrong})' if wrong else 'whole'}")
-    return 1 if wrong or any(finding.wrong for finding in found) else 0
+    inputs = complaints(folder) if (folder / FILE).is_file() else []
+    print("\n".join([f"DAMAGED: {text}" for text in inputs] or ["manifest.json and inputs: whole"]))
+    return 1 if wrong or inputs or any(finding.wrong for finding in found) else 0
 
 
 def summary(run: RunView) -> list[str]:
@@ -119,6 +128,7 @@ def summary(run: RunView) -> list[str]:
         metrics = run.rows[-1].metrics
         shown = [f"{key} {number(metrics[key])}" for key in METRICS if isinstance(metrics.get(key), (int, float))]
         lines += [f"  metrics     {', '.join(shown)}"] if shown else []
+    lines.append(f"  on bounds   {bounds_text(run)}")
     if run.finished:
         lines.append(f"  finished    {run.finished}")
     return lines
@@ -143,6 +153,7 @@ def as_json(run: RunView) -> dict[str, Any]:
     return {
         "experiment": {k: _plain(v) for k, v in (run.experiment or {}).items()},
         "finished": run.finished,
+        "journal": [{"stamp": _plain(e.stamp), "who": e.who, "what": e.what} for e in run.journal],
         "best": best and {"proposal": best.id, "theta": best.theta.tolist(), "mean": _plain(best.mean),
                           "sigma": _plain(best.sigma), "p_better": _plain(best.p_better),
                           "observed": best.observed, "by": run.best_source},

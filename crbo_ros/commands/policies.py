@@ -7,7 +7,7 @@
         ros2 security create_permission keys /crbo/$role policies.xml
     done
 
-With ROS_SECURITY_ENABLE=true, `crbo run` and the launch files start each node in its enclave; see docs/SECURITY.md.
+With ROS_SECURITY_ENABLE=true, `./crbo run` and the launch files start each node in its enclave; see docs/SECURITY.md.
 """
 
 from __future__ import annotations

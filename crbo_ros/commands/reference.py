@@ -1,7 +1,8 @@
-"""Write docs/API.md: messages, services, topics, parameters and launch arguments, as tables, from their declarations.
+"""Write docs/API.md: messages, services, topics, parameters and launch arguments, as tables, from their declarations;
+and the layouts for PlotJuggler and Foxglove in config/, from the table of topics.
 
-    crbo reference            write it
-    crbo reference --check    exit code 1 if it is not up to date (CI)
+    ./crbo reference            write them
+    ./crbo reference --check    exit code 1 if one of them is not up to date (CI)
 
 Read from msg/*.msg, srv/*.srv, ros/parameters.py, bringup/graph.py and, for the topics and services of each node, from
 the create_publisher, create_subscription, create_service and create_client calls in its source. Needs no ROS.
@@ -21,6 +22,7 @@ from typing import Any
 from crbo_ros.bringup import graph
 from crbo_ros.errors import InvalidInput
 from crbo_ros.ros import parameters
+from crbo_ros.view.layouts import layouts
 
 NODES = (("optimizer", "OPTIMIZER"), ("safety_monitor", "MONITOR"), ("episode_runner", "RUNNER"))
 SOURCES = Path(__file__).parents[1] / "nodes"
@@ -33,23 +35,25 @@ in your own: INTEGRATION.md. All names are relative: remap them, or give the gra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--check", action="store_true", help="only say whether docs/API.md is up to date")
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
 
 
 def run(args: argparse.Namespace) -> int:
     root = Path(os.environ.get("CRBO_ROOT", Path(__file__).parents[2]))
     if not (root / "msg").is_dir():
         raise InvalidInput(f"{root}: no msg folder; run this in a clone")
-    file, text = root / "docs" / "API.md", reference(root)
-    if args.check:
-        if file.is_file() and file.read_text() == text:
-            print("docs/API.md is up to date")
-            return 0
-        print("docs/API.md is not up to date; run ./crbo reference", file=sys.stderr)
-        return 1
-    file.write_text(text)
-    print(f"written: {file}")
-    return 0
+    texts = {root / "docs" / "API.md": reference(root)}
+    texts |= {root / "config" / name: text for name, text in layouts().items()}
+    old = [file for file, text in texts.items() if not file.is_file() or file.read_text() != text]
+    for file in old:
+        if args.check:
+            print(f"{file.relative_to(root)} is not up to date; run ./crbo reference", file=sys.stderr)
+        else:
+            file.write_text(texts[file])
+            print(f"written: {file}")
+    if not old:
+        print("docs/API.md and the layouts in config/ are up to date")
+    return 1 if old and args.check else 0
 
 
 def reference(root: Path) -> str:
@@ -174,7 +178,8 @@ def all_parameters() -> str:
     parts.append(
         "A group is any number of parameters below that name, nested in a file. A node with a parameter that it does "
         "not have, or with a file that has a section for no node of the graph, does not start. Where the environment "
-        "variable `CRBO_PARENT` is a process id, the node ends when its parent is not that process any more.\n"
+        "variable `CRBO_PARENT` is a process id, the node ends when its parent is not that process any more, and a "
+        "runner when nothing is left to propose. `episode_trajectory` is published while somebody subscribes to it.\n"
     )
     return "\n".join(parts)
 
@@ -199,7 +204,8 @@ def _shown(value: Any) -> str:
 
 def arguments() -> str:
     rows = []
-    for a in (*graph.ARGUMENTS, *graph.TASK_OPTIONS, graph.RUNNERS, graph.NAMESPACE, graph.CONFIG, graph.LOG_LEVEL):
+    short = (*graph.TASK_OPTIONS, *graph.SETTINGS)
+    for a in (*graph.ARGUMENTS, *short, graph.RUNNERS, graph.NAMESPACE, graph.CONFIG, graph.LOG_LEVEL):
         option, kind = "--" + a.name.replace("_", "-"), "JSON" if a.type is dict else a.type.__name__
         rows.append((f"`{a.name}`", f"`{option}`", kind, ", ".join(a.nodes) or "", a.description))
     text = "## Launch arguments and options of `crbo run`\n\nEmpty: the value of config/TASK.yaml.\n\n"

@@ -1,6 +1,6 @@
 """Put back what was there before: the former values of tuned parameters, or the policy that was deployed before.
 
-    crbo rollback EXPERIMENT
+    ./crbo rollback EXPERIMENT
 
 Tuned parameters are set on their nodes, read back, and written to former.yaml (for --params-file, should a node not be
 running). Works at any time, after a crash as well: the former values were written down before the first change.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 
-from crbo_ros.bringup.plan import read_plan
 from crbo_ros.commands.arguments import add_experiment
 from crbo_ros.commands.deployment import deploy, deployed, former_values, sign_off
 from crbo_ros.errors import InvalidInput, PlantError
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput(f"{folder.name}: holds no experiment yet")
     history = deployed(folder)
     signed = sign_off(args.by)
-    if read_plan(folder)[0] == "tuning":
+    if facts["task"] == "tuning":
         values = former_values(folder)
         if not values:
             raise InvalidInput(

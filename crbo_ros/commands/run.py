@@ -1,7 +1,8 @@
 """Improve a policy: start optimizer, safety monitor and episode runner(s) as ROS nodes and run the episodes.
 
-    crbo run furuta --episodes 100 --seed 1
-    crbo run basketball --runners 2
+    ./crbo run furuta --episodes 100 --seed 1
+    ./crbo run basketball --runners 2
+    ./crbo run path/to/furuta-stand_in-crbo-s1   # an experiment, wherever its folder lies now: from its own record
 
 An experiment that exists is carried on with. Ctrl-C stops the plant first, then everything; start again to go on.
 """
@@ -17,12 +18,17 @@ import threading
 import time
 from typing import Any
 
+from crbo_ros import checks
 from crbo_ros.bringup.graph import EVERY, with_task_options
 from crbo_ros.bringup.plan import Plan, make_plan, save_plan
-from crbo_ros.checks import printable
-from crbo_ros.commands.summary import About, conclude
+from crbo_ros.commands.rollout import find_task_or_store
+from crbo_ros.commands.summary import conclude
+from crbo_ros.core.contract import Terms
 from crbo_ros.core.problem import Problem
+from crbo_ros.errors import as_called
 from crbo_ros.nodes import STUCK
+from crbo_ros.protocol.manifest import recorded_plan
+from crbo_ros.registry import names
 from crbo_ros.ros.parameters import threshold_drop
 from crbo_ros.signals import Signals
 
@@ -30,7 +36,7 @@ FAREWELL = 5.0  # s after the end in which runners that are not ours still get t
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, mountaincar, gym, tuning, ...")
+    parser.add_argument("task", help="furuta, basketball, pendulum, cartpole, gym, tuning, ...; or an experiment")
     for argument in EVERY:
         option = "--" + argument.name.replace("_", "-")
         alone: Any = {"nargs": "?", "const": "true"} if argument.type is bool else {}  # --yes-move is --yes-move true
@@ -41,11 +47,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # A mistake in the options or in a file of theirs is told here, once, before anything is started.
-    plan = make_plan(args.task, with_task_options({a.name: str(getattr(args, a.name)) for a in EVERY}))
+    evaluate = checks.evaluations(args.evaluate)
+    given = with_task_options({a.name: text for a in EVERY if (text := str(getattr(args, a.name)))})
+    task, known = recorded(args.task, given.get("experiments_dir", ""))
+    plan = make_plan(task, {**known, **given})
     announce(plan)
     save_plan(plan)
     code = run_graph(plan)
-    return code or conclude(plan.folder, About.of(plan), evaluate=args.evaluate, report=not args.no_report)
+    return code or conclude(plan.folder, evaluate=evaluate, report=not args.no_report)
+
+
+def recorded(task: str, experiments_dir: str = "") -> tuple[str, dict[str, str]]:
+    """(task, arguments): of an experiment that is to be carried on with, or the task itself and none."""
+    if task in names("tasks"):
+        return task, {}
+    folder = find_task_or_store(task, experiments_dir).parent.resolve()
+    return recorded_plan(folder)
 
 
 def announce(plan: Plan) -> None:
@@ -59,13 +76,12 @@ def _consent(problem: Problem, configured: dict[str, dict[str, Any]]) -> None:
     monitor = configured.get("safety_monitor", {})
     j_min = float(monitor.get("j_min", -math.inf))
     drop = threshold_drop(float(monitor.get("j_min_drop", -1.0)), j_min, problem.j_min_drop, True)
-    limits = [f"j_min {j_min:g}"] * (j_min > -math.inf) + [f"{100 * drop:g} % of |J0| below J0"] * (drop < math.inf)
+    threshold = Terms(j_min=j_min, j_min_drop=drop).threshold_in_words
     print(f"hardware   task {problem.task}, plant {problem.plant}: THIS MOVES SOMETHING REAL. A hand at the switch.")
-    print(f"threshold  {' or '.join(limits) or 'none, as you said'}; options {dict(problem.options)}")
+    print(f"threshold  {threshold or 'none, as you said'}; options {dict(problem.options)}")
     if not configured.get("episode_runner", {}).get("yes_move"):
-        print(
-            "consent    waits for yours: Clear in ./crbo gui, or the runner's clear service; or begin with --yes-move"
-        )
+        gui = as_called("./crbo gui")
+        print(f"consent    waits for yours: Clear in {gui}, or the runner's clear service; or begin with --yes-move")
 
 
 def run_graph(plan: Plan) -> int:
@@ -112,13 +128,13 @@ class Screen:
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()
         self._lock = threading.Lock()
-        self._status, self._printed = "", 0.0
+        self._status, self._printed, self._last = "", 0.0, ""  # when and what was printed, where it is not live
 
     def say(self, line: str) -> None:
         with self._lock:
             if self._live:
                 sys.stdout.write("\r\033[K")
-            print(printable(line), flush=True)  # (nodes repeat what others sent)
+            print(checks.printable(line), flush=True)  # (nodes repeat what others sent)
             if self._live and self._status:
                 sys.stdout.write(self._status)
                 sys.stdout.flush()
@@ -133,12 +149,12 @@ class Screen:
                 sys.stdout.write(f"\r\033[K{self._status}")
                 sys.stdout.flush()
             elif time.monotonic() - self._printed > 10.0:
-                self._printed = time.monotonic()
+                self._printed, self._last = time.monotonic(), line
                 print(line, flush=True)
 
     def close(self) -> None:
         with self._lock:
             if self._live:
                 print()
-            elif self._status:
+            elif self._status != self._last:
                 print(self._status, flush=True)

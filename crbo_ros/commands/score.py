@@ -1,6 +1,6 @@
 """What a return would have been on recorded runs, without moving anything: to try a metric before tuning with it.
 
-    crbo score BAG [BAG ...] --return my.yaml
+    ./crbo score BAG [BAG ...] --return my.yaml
 
 BAG is an .mcap file or a bag's folder (ros2 bag record -s mcap). FILE has signals, terms and limits at its top or below
 `return`, as in docs/RETURNS.md.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
-from crbo_ros.returns.bag import read_bag
-from crbo_ros.returns.definition import Scored, read_definition
+from crbo_ros.bag import read_bag
+from crbo_ros.errors import InvalidInput
+from crbo_ros.returns.definition import ReturnDefinition, Scored, read_definition
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,16 +24,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    definition = read_definition(args.definition)
+    definition, failed = read_definition(args.definition), 0
     for bag in args.bags:
-        scored = definition.score(read_bag(bag, definition.topics))
+        try:
+            scored = score(bag, definition)
+        except InvalidInput as error:  # the other bags are scored all the same
+            print(f"crbo: {error}", file=sys.stderr)
+            failed = 1
+            continue
         if args.json:
             terms = [{"term": t.label, "value": t.value, "unit": t.unit, "weight": t.weight} for t in scored.terms]
             found = {"bag": bag, "return": scored.value, "terms": terms, "violations": list(scored.violations)}
             print(json.dumps(found))
         else:
             print("\n".join(lines(bag, scored)))
-    return 0
+    return failed
+
+
+def score(bag: str, definition: ReturnDefinition) -> Scored:
+    """InvalidInput says what the bag lacks."""
+    log, kinds = read_bag(bag, definition.topics)
+    there = ", ".join(f"{topic} ({kind})" for topic, kind in sorted(kinds.items())) or "no topic at all"
+    for topic, kind in definition.topics.items():
+        if topic not in kinds:
+            raise InvalidInput(f"{bag}: has no topic {topic}; there is: {there}")
+        if kinds[topic] != kind:
+            raise InvalidInput(f"{bag}: {topic} is of the type {kinds[topic] or 'unknown'}, not {kind} as defined")
+    try:
+        return definition.score(log)
+    except InvalidInput as error:
+        raise InvalidInput(f"{bag}: {error}") from None
 
 
 def lines(bag: str, scored: Scored) -> list[str]:

@@ -9,7 +9,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before NumPy is loaded: threads make problems of this size slower
 
 # What whoever starts a graph tells its nodes by environment.
-PARENT = "CRBO_PARENT"  # the process that a node must not outlive; known from the start, should it die meanwhile
+PARENT = "CRBO_PARENT"  # the process that a node must not outlive, and that waits for the runners' end
 
 # Exit codes.
 ENDED = 0  # as asked: a signal, the end of the run

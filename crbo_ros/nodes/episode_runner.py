@@ -18,13 +18,14 @@ from std_srvs.srv import Trigger
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
 from crbo_ros.errors import InvalidInput, PlantFailed, explain
-from crbo_ros.nodes import CRASHED, KEY, base
+from crbo_ros.nodes import CRASHED, KEY, PARENT, base
 from crbo_ros.nodes.rig import TaskRig, stop_task
 from crbo_ros.protocol.gate import LOST, Gate
+from crbo_ros.protocol.manifest import robot_of
 from crbo_ros.protocol.ports import PLANTS, SAFE, UNKNOWN, Command, Safe, State
 from crbo_ros.protocol.ports import Status as LoopStatus
 from crbo_ros.protocol.proofs import ADVICE
-from crbo_ros.protocol.records import Episode
+from crbo_ros.protocol.records import ContractState, Episode
 from crbo_ros.protocol.runner import EpisodeLoop
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.registry import make_task
@@ -61,6 +62,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._last_shown = 0.0
         self._outcome: Outcome | None = None
         self._told_to_quit = False
+        self._threshold = "not told by the safety monitor yet"
         self._link = RunnerLink(
             self, self.name, self.gate, self._driver, publish_status=self._publish_status, on_report=self._show_episode,
             memory=lambda: self.spool.database if self.spool is not None else None,
@@ -68,6 +70,7 @@ class EpisodeRunnerNode(base.ManagedNode):
         self._status_publisher = self.create_publisher(Status, "runner_status", qos.LATCHED)
         self._joints = self.create_publisher(JointState, "joint_states", qos.SENSOR)
         self._trajectory = self.create_publisher(msg.EpisodeTrajectory, "episode_trajectory", qos.LATCHED)
+        self.create_subscription(msg.SafetyContract, "safety_contract", self._on_contract, qos.LATCHED)
         self.create_service(Trigger, "~/clear", self._on_clear)
         self.create_service(Trigger, "~/give_back", self._on_give_back)
         handlers: dict[str, Any] = {command.value: self._do(command) for command in (Command.CLEAR, Command.GIVE_BACK)}
@@ -85,19 +88,17 @@ class EpisodeRunnerNode(base.ManagedNode):
         assert self.task is not None
         assert self.spool is not None
         self.task.connect()
+        self._status.robot = robot_of(self.task)
         self._keep_former()
         self._rig = TaskRig(
             self.task, self.gate, self.value("seed"), self._driver.wake, safe=stop_task(self.task),
-            record=lambda: bool(self.value("publish_trajectory")), show=self._show, on_outcome=self._keep_outcome,
-            on_crash=lambda text: self.get_logger().error(text),
+            record=lambda: self._trajectory.get_subscription_count() > 0, show=self._show,
+            on_outcome=self._keep_outcome, on_crash=lambda text: self.get_logger().error(text),
         )  # fmt: skip
-        self._rig.paired = self.value("paired")
         loop = EpisodeLoop(
             self.name, self.spool, self._link, self._rig, self.gate, experiment=self.value("experiment"),
             problem=self.problem().key, space=self.task.space, key=os.environ.get(KEY, ""),
-            exit_when_done=self.value("exit_when_done"), say=self._say,
-            consent="" if self.value("yes_move") or not self.problem().hardware else
-            f"task {self.task.name} moves the real plant {self.task.plant_name}; options {self.value('task_options')}",
+            exit_when_done=bool(os.environ.get(PARENT)), say=self._say, consent=self._consent(),
         )  # fmt: skip
         if loop.state is not State.HAND_IN:
             self.get_logger().warning(loop.status.message)
@@ -105,9 +106,30 @@ class EpisodeRunnerNode(base.ManagedNode):
             history = self.spool.history(uid)
             for episode in history:
                 self._link.publish(episode)
-            loop.recent = [episode for episode in history if episode.executed][-3:]
+            loop.outbox.recent = [episode for episode in history if episode.executed][-3:]
         self._told_to_quit = False
         self._driver.start(loop)
+        loop.consent = self._consent()  # the threshold may have been told while the loop was made
+
+    def _consent(self) -> str:
+        """What a person must agree to before the first movement: all that is effective now. Empty: nothing."""
+        if self.task is None or self.value("yes_move") or not self.problem().hardware:
+            return ""
+        return (
+            f"task {self.task.name} moves the real plant {self.task.plant_name}. Threshold: {self._threshold}. "
+            f"Limits: {self.task.limits_in_words() or 'none that it knows of'}. Options: {self.value('task_options')}"
+        )
+
+    def _on_contract(self, message: msg.SafetyContract) -> None:
+        """The threshold is the monitor's; it may come, or change, while the operator is asked."""
+        told = convert.from_message(message, ContractState).threshold_in_words
+        loop = self._driver.loop
+        if told == self._threshold:
+            return
+        self._threshold = told
+        if loop is not None and loop.consent:
+            loop.consent = self._consent()
+            self._driver.wake()
 
     def _keep_former(self) -> None:
         """Write down, once, what a plant held before this experiment changed it: crbo rollback puts it back."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from std_srvs.srv import Trigger
 
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
+from crbo_ros.core.guide import GuidePath
 from crbo_ros.core.problem import Problem
 from crbo_ros.core.settings import TERMS
-from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.nodes import base
-from crbo_ros.protocol import best_file
+from crbo_ros.protocol import best_file, manifest
 from crbo_ros.protocol.earlier import earlier_episodes
 from crbo_ros.protocol.episode_lines import EpisodeLines
 from crbo_ros.protocol.optimizer import ERROR, EXHAUSTED, FINISHED, PAUSED, RUNNING, OptimizerServer
@@ -23,7 +26,10 @@ from crbo_ros.protocol.records import VETOED, Episode, Verdict
 from crbo_ros.registry import make_method
 from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.worker import defer
+from crbo_ros.tasks.guide import make_guide
 
+SOMEBODY, BY_SERVICE = "somebody, by set_parameters of the optimizer", "somebody, by a service of the optimizer"
+ROBOTS = 64  # that are written down: a flood of names is none
 STATES = {name: getattr(msg.OptimizerState, name.upper()) for name in (RUNNING, PAUSED, FINISHED, EXHAUSTED, ERROR)}
 METRICS = (
     "completed pending vetoed failed expired last_return average_return start_return gamma gamma_effective r0 "
@@ -47,6 +53,7 @@ class OptimizerNode(base.ManagedNode):
         self._worker = self.make_worker("fitting")
         self._ticking = self._preparing = False  # whether such a job is in the queue
         self._lines = EpisodeLines()
+        self._robots: set[tuple[str, str]] = set()  # (runner, what it moves) that the manifest knows of
         defer(self.create_service(srv.ProposePolicy, "propose_policy", self._propose), self._worker)
         defer(self.create_service(srv.AcknowledgeEpisode, "acknowledge_episode", self._acknowledge), self._worker)
         defer(self.create_service(srv.GetBestPolicy, "get_best_policy", self._get_best), self._worker)
@@ -82,9 +89,20 @@ class OptimizerNode(base.ManagedNode):
             if self.value("lipschitz"):
                 settings.setdefault("lipschitz", self.value("lipschitz"))
 
+        paths: dict[str, GuidePath] = {}  # once a process: it takes a while
+
+        def guide() -> GuidePath:
+            name = settings["guide"]
+            if name not in paths:
+                self.get_logger().info(f"guide {name!r}: the simulator looks for a path; this may take a minute")
+                paths[name] = make_guide(problem, name, self.value("task_options"))
+                self.get_logger().info(f"guide {name!r}: {paths[name].in_words}")
+            return paths[name]
+
         def make(stored: dict[str, Any]) -> Any:
+            own = {"guide": guide} if stored.get("guide") else {}
             try:
-                return make_method(method, problem.space, problem.theta_0, seed=seed, **stored)
+                return make_method(method, problem.space, problem.theta_0, seed=seed, **{**stored, **own})
             except TypeError as error:
                 raise InvalidInput(f"parameter settings: {error}") from None
 
@@ -96,14 +114,13 @@ class OptimizerNode(base.ManagedNode):
             make=make,
             seed=seed,
             settings=settings,
-            resume=self.value("resume"),
             budget=budget,
-            lease=self.value("lease"),
         )
-        if self.value("attach") and not self.experiment.method.trials:
-            episodes = earlier_episodes(self.value("attach"), problem, self.value("experiments_dir"))
-            count = self.experiment.attach(episodes, self.value("attach"))
-            self.get_logger().info(f"begins with {count} earlier episodes from {self.value('attach')}")
+        if settings.get("guide") and not self.experiment.method.trials:
+            guide()  # before anything moves
+        self._keep_record(problem, terms | {"gamma": settings.get("gamma", problem.gamma)})
+        if self.value("attach"):
+            self._attach(self.experiment, problem)
         if self.experiment.state == FINISHED:
             self.experiment.set_budget(budget)  # a larger budget lets it go on
         known = self.experiment.method.report()
@@ -117,12 +134,42 @@ class OptimizerNode(base.ManagedNode):
         )
         self._changed.set()
 
+    def _attach(self, experiment: OptimizerServer, problem: Problem) -> None:
+        """Earlier episodes, once: as data, or those of another plant as a second source."""
+        if experiment.attached or experiment.informed:
+            return
+        if experiment.method.trials:
+            self.get_logger().warning("attach: this experiment has begun without earlier episodes; they are left out")
+            return
+        source = self.value("attach")
+        episodes, other = earlier_episodes(source, problem, self.value("experiments_dir"))
+        if other:
+            count = experiment.inform(episodes)
+            self.get_logger().info(f"{count} returns of another plant inform the mean alone, from {source} ({other})")
+        else:
+            count = experiment.attach(episodes, source)
+            self.get_logger().info(f"begins with {count} earlier episodes from {source}")
+
     def _terms(self, problem: Problem, values: dict[str, Any]) -> dict[str, Any]:
         """The contract's parameters as the method takes them."""
         if "j_min_drop" in values:
             own, j_min = problem.j_min_drop, values.get("j_min", self.value("j_min"))
             values["j_min_drop"] = parameters.threshold_drop(values["j_min_drop"], j_min, own, problem.hardware)
         return values
+
+    def _keep_record(self, problem: Problem, terms: dict[str, Any]) -> None:
+        """The manifest beside the store; whoever started us may have begun it, and knows more."""
+        experiment = self.experiment
+        assert experiment is not None
+
+        def write(folder: Path) -> None:
+            if not (folder / manifest.FILE).is_file():
+                manifest.begin(folder, problem.task, problem.plant, self.value("task_options"))
+            about = experiment.identity
+            manifest.opened(folder, uid=about.uid, method=about.method, seed=about.seed, settings=about.settings)
+            manifest.thresholds(folder, f"{manifest.who()}, who started it", terms)
+
+        self._note(write)
 
     def close(self) -> None:
         if self.experiment is not None:
@@ -160,7 +207,15 @@ class OptimizerNode(base.ManagedNode):
             wanted["budget"] = self.experiment.budget
         if wanted and (hasattr(self.experiment.method, "configure") or set(wanted) != {"budget"}):
             self.experiment.configure(**wanted)
+        self._note(lambda folder: manifest.thresholds(folder, SOMEBODY, wanted))
         self._changed.set()
+
+    def _note(self, write: Callable[[Path], None]) -> None:
+        """Into the manifest. What cannot be written there is told, and changes nothing about the run."""
+        try:
+            write(self.folder())
+        except (OSError, CrboError) as error:
+            self.get_logger().error(f"manifest.json not written: {error}")
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         experiment = self.experiment
@@ -257,6 +312,10 @@ class OptimizerNode(base.ManagedNode):
         experiment = self.experiment
         if experiment is not None and message.experiment_uid == experiment.uid and message.proposal_id >= 0:
             experiment.renew(message.proposal_id, message.runner)
+            robot = (message.runner, message.robot)
+            if message.robot and robot not in self._robots and len(self._robots) < ROBOTS:
+                self._robots.add(robot)
+                self._worker.submit(lambda: self._note(lambda folder: manifest.robot(folder, *robot)))
 
     def _on_verdict(self, message: msg.SafetyVerdict) -> None:
         experiment = self.experiment
@@ -320,6 +379,8 @@ class OptimizerNode(base.ManagedNode):
             except StoreError as error:
                 response.success, response.message = False, str(error)
             self.get_logger().info(f"{name}: {response.message}")
+            if response.success:
+                self._note(lambda folder: manifest.command(folder, BY_SERVICE, name))
             self._changed.set()
             return response
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crbo_ros.clock import boottime
 from crbo_ros.core.safe import safe_of
+from crbo_ros.core.trial import NEW, OLD
 from crbo_ros.errors import InvalidInput, PolicyFailed
 from crbo_ros.protocol.gate import LOST, QUIT, Gate, Permit
 from crbo_ros.protocol.ports import Progress, Ran, Safe, Stage
@@ -60,7 +61,6 @@ class TaskRig:
         self._record, self._show, self._on_outcome, self._on_crash = record, show, on_outcome, on_crash
         self._changed = threading.Condition()
         self._progress = Progress(Stage.IDLE)
-        self.paired = False  # each two rollouts from the same start state
         self._offer: Offer | None = None
         self._permit: Permit | None = None
         self._acting = False  # the policy's first action has been permitted
@@ -148,7 +148,8 @@ class TaskRig:
     def _rollout(self) -> None:
         offer = self._offer
         assert offer is not None
-        number = offer.id // 2 if self.paired else offer.id
+        paired = offer.kind in (OLD, NEW) and not self.task.hardware  # a simulation starts where it is told to
+        number = offer.id // 2 if paired else offer.id
         rng = np.random.default_rng([self.seed, number, 0x0E91])  # a repeat after a crash gives the same
         try:
             if self._permit is not None and (reason := self._refused(self._permit)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -16,8 +15,10 @@ from std_srvs.srv import Trigger
 import crbo_ros.msg as msg
 import crbo_ros.srv as srv
 from crbo_ros import checks
-from crbo_ros.errors import InvalidInput, StoreError
+from crbo_ros.core.contract import Terms
+from crbo_ros.errors import CrboError, InvalidInput, StoreError
 from crbo_ros.nodes import base
+from crbo_ros.protocol import manifest
 from crbo_ros.protocol.monitor import STRICTER, SafetyMonitor
 from crbo_ros.protocol.ports import PLANTS, UNKNOWN
 from crbo_ros.protocol.proofs import ADVICE, APPROVE, REARM, SET
@@ -27,7 +28,7 @@ from crbo_ros.ros import convert, parameters, qos
 from crbo_ros.ros.operator import Door
 from crbo_ros.ros.worker import defer
 
-OPERATOR = "the operator, by set_parameters"
+OPERATOR, SOMEBODY = "the operator, by set_parameters", "somebody, by a service"
 MISSING = 1.0  # s for which returns may be on their way; then the optimizer is asked for them
 AGAIN = 10.0  # s after which it is asked again
 HEARTBEAT_RATE = 10.0  # Hz
@@ -105,12 +106,8 @@ class SafetyMonitorNode(base.ManagedNode):
 
     def _say_threshold(self, j_min: float, drop: float) -> None:
         """A threshold that is off by mistake must not go unnoticed."""
-        effective = [f"{j_min:g}"] if j_min > -math.inf else []
-        effective += [f"{100 * drop:g} % of |J0| below J0"] if drop < math.inf else []
-        if effective:
-            self.get_logger().info(
-                f"threshold: {', or, if that is higher, '.join(effective)}; risk {self.value('risk'):g}"
-            )
+        if effective := Terms(j_min=j_min, j_min_drop=drop).threshold_in_words:
+            self.get_logger().info(f"threshold: {effective}; risk {self.value('risk'):g}")
         else:
             self.get_logger().warning("no threshold is effective (j_min, j_min_drop): everything is permitted")
 
@@ -132,8 +129,13 @@ class SafetyMonitorNode(base.ManagedNode):
             for name, value in changes.items():
                 if STRICTER[name](value, getattr(monitor, name)) != value and self._key and not self._proven:
                     raise InvalidInput(f"{name}: {ADVICE} set EXPERIMENT {name}={value}")
-            for name, value in monitor.configure(self._proven or OPERATOR, **changes).items():
+            changed = monitor.configure(self._proven or OPERATOR, **changes)
+            for name, value in changed.items():
                 self.get_logger().warning(f"{name} is {value} from now on, also after a restart if that is stricter")
+            try:
+                manifest.thresholds(self.folder(), self._proven or OPERATOR, changed)
+            except (OSError, CrboError) as error:
+                self.get_logger().error(f"the change is effective and stored, but not in manifest.json: {error}")
 
     def diagnose(self) -> tuple[bytes, str, dict[str, Any]]:
         monitor = self.monitor
@@ -205,7 +207,7 @@ class SafetyMonitorNode(base.ManagedNode):
         if hint and not self._hint:
             self.get_logger().warning(hint)
         if monitor is not None and self.active and verdict.status != WAITING:
-            self._publish_contract(monitor)
+            self._fitting.submit(lambda: self._publish_contract(monitor))  # after the answer has gone
         self._hint = hint  # kept for the diagnostics, which must not wait for the monitor's fitting
         return response
 
@@ -229,6 +231,10 @@ class SafetyMonitorNode(base.ManagedNode):
             response.accepted, response.reason = monitor.review(
                 request.proposal_id, request.theta_hash, request.approve, request.comment
             )
+            if response.accepted:
+                word = "approve" if request.approve else "reject"
+                told = f"proposal {request.proposal_id}: {request.comment}"[:1024]
+                monitor.store.log_command(word, told, SOMEBODY, time.time())
         except StoreError as error:  # a decision that cannot be written down was not made
             response.reason = str(error)
         return convert.fit(response)
@@ -271,6 +277,9 @@ class SafetyMonitorNode(base.ManagedNode):
             return response
         try:
             response.accepted, response.reason = monitor.report_violation(request.proposal_id, request.comment)
+            if response.accepted:
+                told = f"of proposal {request.proposal_id}: {request.comment}"[:1024]
+                monitor.store.log_command("reports a violation", told, SOMEBODY, time.time())
         except StoreError as error:  # what cannot be written down does not count
             response.reason = str(error)
         self.get_logger().warning(f"violation reported ({request.comment}): {response.reason}")
@@ -299,6 +308,8 @@ class SafetyMonitorNode(base.ManagedNode):
         response.success, response.message = True, "held until rearm"
         deadline = time.monotonic() + CONFIRMED_WITHIN
         try:
+            if not monitor.store.flag("stopped"):  # once, however often it is called
+                monitor.store.log_command("stop", "", SOMEBODY, time.time())
             monitor.keep_hold()
         except StoreError as error:
             response.message += f", but not across a restart: {error}"
@@ -322,6 +333,11 @@ class SafetyMonitorNode(base.ManagedNode):
     def _rearm(self, request: Any, response: Any, holds: int = 0) -> Any:
         if self._key:
             response.success, response.message = False, f"rearm: {ADVICE} rearm EXPERIMENT"
+            return response
+        try:
+            self._log_command(REARM, "", SOMEBODY)
+        except CrboError as error:
+            response.success, response.message = False, str(error)
             return response
         return self._arm(response, holds)
 

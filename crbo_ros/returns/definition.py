@@ -122,8 +122,9 @@ class ReturnDefinition:
 
     @property
     def topics(self) -> dict[str, str]:
-        """topic -> type."""
-        return {signal.topic: signal.type for signal in self.signals}
+        """topic -> type, of the signals that a term or a limit uses."""
+        used = {name for term in (*self.terms, *self.limits) for name in (term.of, term.against)}
+        return {signal.topic: signal.type for signal in self.signals if signal.name in used}
 
     def score(self, log: Log) -> Scored:
         """The return of a record; InvalidInput says what is missing in it."""
@@ -250,7 +251,8 @@ def definition(section: Section) -> ReturnDefinition:
     below = section.required("signals")
     for name in below.names:
         at = below.required(name)
-        signals.append(TopicSignal(name, at.text("topic"), at.text("type"), at.text("field", ""), at.text("unit", "1")))
+        topic, type_ = at.absolute_name("topic"), at.interface("type", "msg")
+        signals.append(TopicSignal(name, topic, type_, at.text("field", ""), at.text("unit", "1")))
     known = [signal.name for signal in signals]
     terms = tuple(_term(part, known, signals) for part in section.list("terms"))
     limits = tuple(_term(part, known, signals, limit=True) for part in section.list("limits")) if (

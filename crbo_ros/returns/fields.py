@@ -46,7 +46,8 @@ def number_at(message: Any, path: str) -> float:
             else:
                 found = found[step] if isinstance(step, int) else getattr(found, step)
         except (AttributeError, IndexError, TypeError):
-            raise InvalidInput(f"field {path!r}: {type(found).__name__} has no {step!r}") from None
+            there = f"; it has {', '.join(fields_of(found))}" if isinstance(step, str) and fields_of(found) else ""
+            raise InvalidInput(f"field {path!r}: {type(found).__name__} has no {step!r}{there}") from None
     if hasattr(found, "sec") and hasattr(found, "nanosec"):  # a Time or a Duration, in s
         found = found.sec + 1e-9 * found.nanosec
     try:
@@ -56,3 +57,9 @@ def number_at(message: Any, path: str) -> float:
     if not math.isfinite(value):
         raise InvalidInput(f"field {path!r}: is {value}")
     return value
+
+
+def fields_of(message: Any) -> list[str]:
+    """The names of a message's fields, of rclpy or of a bag."""
+    names = getattr(message, "__slots__", None) or getattr(message, "__dict__", {})
+    return [name.lstrip("_") for name in names if name.lstrip("_") != "check_fields"]

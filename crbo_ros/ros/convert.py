@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable
-from dataclasses import fields
+from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -14,14 +13,12 @@ from builtin_interfaces.msg import Duration, Time
 
 from crbo_ros import msg  # type: ignore[attr-defined]  # built from msg/
 from crbo_ros.protocol.chain import Head
-from crbo_ros.protocol.records import OUTCOMES, VERDICTS, ContractState, Episode, Offer, Verdict
+from crbo_ros.protocol.records import CODES, OUTCOMES, VERDICTS, ContractState, Episode, Offer, Verdict, from_fields
 
 Value = TypeVar("Value", Episode, Offer, Verdict, ContractState)
 TYPES: dict[type, Any] = {
     Episode: msg.EpisodeReturn, Offer: msg.Proposal, Verdict: msg.SafetyVerdict, ContractState: msg.SafetyContract,
 }  # fmt: skip
-CODES = {"outcome": OUTCOMES, "status": VERDICTS}
-WORDS = {name: {code: word for word, code in codes.items()} for name, codes in CODES.items()}
 for _codes, _type in ((OUTCOMES, msg.EpisodeReturn), (VERDICTS, msg.SafetyVerdict)):
     assert all(getattr(_type, word.upper()) == code for word, code in _codes.items())
 
@@ -44,10 +41,17 @@ def clip(text: str, declared: str) -> str:
 
 def fit(message: Any) -> Any:
     """The message, with every text cut to what its field can hold."""
-    for name, declared in message.get_fields_and_field_types().items():
-        if declared.startswith("string<"):
-            setattr(message, name, clip(getattr(message, name), declared))
+    kind: Any = type(message)
+    for name, declared in _bounded(kind):
+        setattr(message, name, clip(getattr(message, name), declared))
     return message
+
+
+@cache
+def _bounded(kind: Any) -> tuple[tuple[str, str], ...]:
+    """(name, declaration) of the texts of a message that have a longest length."""
+    declared = kind.get_fields_and_field_types().items()
+    return tuple((name, text) for name, text in declared if text.startswith("string<"))
 
 
 def to_heads(heads: Iterable[Head]) -> list[Any]:
@@ -80,16 +84,4 @@ def to_message(value: Episode | Offer | Verdict | ContractState) -> Any:
 
 def from_message(message: Any, kind: type[Value]) -> Value:
     """The value in a message, whatever it holds: whoever takes it in checks it."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        value = getattr(message, field.name)
-        if field.name in WORDS:
-            value = WORDS[field.name].get(value, f"code {value}")
-        elif isinstance(value, Time):
-            value = to_seconds(value)
-        elif field.name == "theta":
-            value = np.array(value, dtype=np.float64)
-        elif isinstance(value, (list, array)):
-            value = tuple(value)
-        values[field.name] = value
-    return kind(**values)
+    return from_fields(message, kind)

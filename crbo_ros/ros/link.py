@@ -47,6 +47,7 @@ class RosLink:
         self.name, self.namespace = f"{name}_{os.getpid()}", namespace
         self.node: Any = None
         self._clients: dict[tuple[str, str], Any] = {}
+        self._farewells: list[Callable[[], object]] = []
 
     def open(self) -> None:
         if self.node is not None:
@@ -60,7 +61,7 @@ class RosLink:
             from crbo_ros.ros.spinner import Spinner
         except ImportError as error:
             raise MissingDependency(
-                f"this needs ROS 2 (rclpy): source it, or use ./crbo, which installs it ({error})"
+                f"this needs ROS 2 (rclpy): source it, or use the crbo of a clone, which installs it ({error})"
             ) from None
         self._context = Context()
         rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
@@ -76,10 +77,17 @@ class RosLink:
         if self.node is None:
             return
         node, self.node, self._clients = self.node, None, {}
+        farewells, self._farewells = self._farewells, []
         with ExitStack() as steps:
             steps.callback(self._context.try_shutdown)
             steps.callback(node.destroy_node)
+            for farewell in farewells:
+                steps.callback(farewell)
             steps.callback(self._spinner.end)
+
+    def at_end(self, farewell: Callable[[], object]) -> None:
+        """To be called by close(), when nothing spins any more: what is destroyed before that may be waited for."""
+        self._farewells.append(farewell)
 
     def __enter__(self) -> RosLink:
         self.open()

@@ -85,6 +85,16 @@ def _check_shape(file: Path, where: str, content: Any) -> None:
             _check_shape(file, f"{where}.{key}", value)
         elif value is not None and not isinstance(value, dict):
             raise InvalidInput(f"{file}: {where}.ros__parameters is {value!r:.60}; expected NAME: VALUE below it")
+        else:
+            _check_names(file, f"{where}.ros__parameters", value or {})
+
+
+def _check_names(file: Path, where: str, content: dict[Any, Any]) -> None:
+    for key, value in content.items():
+        if not isinstance(key, str) or not key:
+            raise InvalidInput(f"{file}: {where}: {key!r:.60} is no name of a parameter")
+        if isinstance(value, dict):
+            _check_names(file, f"{where}.{key}", value)
 
 
 def complaint(full_name: str, table: Sequence[Parameter], names: Iterable[str], found: Sequence[NodeSection]) -> str:

@@ -43,7 +43,7 @@ class Parameter:
             low = -math.inf if self.minimum is None else self.minimum
             high = math.inf if self.maximum is None else self.maximum
             try:
-                if value != self.default:  # an infinite default stands for "off"
+                if isinstance(value, bool) or value != self.default:  # an infinite default stands for "off"
                     checks.number(
                         value, self.name, low, high, whole=isinstance(self.default, int), infinite=self.infinite
                     )
@@ -69,7 +69,7 @@ CONTRACT = (  # the same for optimizer and safety monitor, each of which keeps i
     Parameter("j_min", NO_LIMIT, "threshold of the return; -inf: by j_min_drop alone", changeable=True),
     Parameter(
         "j_min_drop", -1.0, "the same relative to the start: J0 - j_min_drop |J0|; -1: the task's own; inf: none",
-        minimum=-1.0, changeable=True, infinite=True,
+        minimum=0.0, changeable=True, infinite=True,
     ),
     Parameter(
         "risk", 0.05, "share of the rollouts that may fall below the threshold", minimum=0.0, maximum=1.0,
@@ -96,14 +96,8 @@ OPTIMIZER = (
         "gamma", 0.0, "confidence parameter, (0, 1]; 0: the task's own", minimum=0.0, maximum=1.0, changeable=True
     ),
     Parameter(
-        "lease",
-        600.0,
-        "s without a word from its runner until a proposal is withdrawn",
-        minimum=1.0,
-        maximum=checks.SECONDS_LIMIT,
+        "attach", "", "earlier episodes: a CSV file, a bag, an experiment (of another plant: for the mean alone)"
     ),
-    Parameter("resume", True, "carry on with an experiment that exists; false: refuse it"),
-    Parameter("attach", "", "earlier episodes to begin with: a CSV file, or an experiment of the same problem"),
 )
 
 MONITOR = (
@@ -122,12 +116,7 @@ RUNNER = (
         minimum=0.15,
         maximum=10.0,
     ),
-    Parameter("publish_trajectory", False, "publish the whole trajectory after each episode", changeable=True),
     Parameter("yes_move", False, "hardware may move at once; false: after the operator's first clear in this run"),
-    Parameter("exit_when_done", False, "exit when the optimizer has no more episodes"),
-    Parameter(
-        "paired", False, "rollouts 2 k and 2 k + 1 from the same start state, where it is simulated (crbo accept)"
-    ),
 )
 
 NODES = {"optimizer": OPTIMIZER, "safety_monitor": MONITOR, "episode_runner": RUNNER}
@@ -143,7 +132,8 @@ def threshold_drop(value: float, j_min: float, own: float, hardware: bool) -> fl
     if own != own and hardware and not j_min > NO_LIMIT:
         raise InvalidInput(
             "parameter j_min_drop: hardware needs a threshold, and this task has none of its own; set j_min or "
-            "j_min_drop (crbo advise proposes one), or j_min_drop: .inf if there shall be none"
+            "j_min_drop (./crbo advise proposes one), or j_min_drop: .inf if there shall be none. (A runner of your "
+            "own that moves nothing real: task_options.hardware: false)"
         )
     return float("inf") if own != own else own
 

@@ -8,4 +8,6 @@ LATCHED = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability
 HISTORY = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Only the present counts, and a late one is worth nothing.
 HEARTBEAT = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+# The same for whoever listens, also with ROS's default (controllers), which takes nothing that is best effort.
+COMMAND = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 SENSOR = qos_profile_sensor_data

@@ -31,7 +31,7 @@ TOPICS = (
     Channel("episode_return", (RUNNER,), (OPTIMIZER, MONITOR, *PEOPLE)),
     Channel("safety_verdict", (MONITOR,), (OPTIMIZER, *PEOPLE)),
     Channel("safety_heartbeat", (MONITOR,), (RUNNER, *PEOPLE)),
-    Channel("safety_contract", (MONITOR,), (OPTIMIZER, *PEOPLE)),
+    Channel("safety_contract", (MONITOR,), (OPTIMIZER, RUNNER, *PEOPLE)),
     Channel("runner_status", (RUNNER,), (OPTIMIZER, MONITOR, *PEOPLE)),
     Channel("episode_trajectory", (RUNNER,), PEOPLE),
     Channel("joint_states", (RUNNER,), PEOPLE),
