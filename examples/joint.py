@@ -3,6 +3,7 @@
 
     ./crbo shell python examples/joint.py                               # in one terminal
     ./crbo run tuning --config examples/joint.yaml --episodes 40 --yes-move --j-min-drop inf
+    ./crbo shell python examples/joint.py --bag old.mcap --gains 8 0.5 0.2 0   # one movement as a recording; no node
 
 Node /joint_trajectory_controller with gains.joint1.{p, i, d, ff_velocity_scale}. A JointTrajectory on
 ~/joint_trajectory is followed at once, faster than real time; ~/controller_state says how, with simulated stamps.
@@ -10,6 +11,7 @@ Where ros2_control is installed the state is control_msgs's, else a copy of its 
 Python.
 """
 
+import argparse
 import math
 import random
 from typing import Any
@@ -20,6 +22,26 @@ TORQUE = 6.0  # Nm, limit
 DELAY = 2  # control periods
 GAINS = {"p": 8.0, "i": 0.5, "d": 0.2, "ff_velocity_scale": 0.0}
 JOINT = "joint1"
+TOPIC, TYPE = "/joint_trajectory_controller/controller_state", "crbo_ros/msg/JointTrajectoryControllerState"
+SCHEMA = """\
+std_msgs/Header header
+string[] joint_names
+trajectory_msgs/JointTrajectoryPoint reference
+trajectory_msgs/JointTrajectoryPoint feedback
+trajectory_msgs/JointTrajectoryPoint error
+trajectory_msgs/JointTrajectoryPoint output
+================
+MSG: std_msgs/Header
+builtin_interfaces/Time stamp
+string frame_id
+================
+MSG: trajectory_msgs/JointTrajectoryPoint
+float64[] positions
+float64[] velocities
+float64[] accelerations
+float64[] effort
+builtin_interfaces/Duration time_from_start
+"""
 
 
 def simulate(gains: Any, points: Any, seed: int = 0, seconds: float = 2.0) -> Any:
@@ -59,7 +81,40 @@ def reference(t: float, points: Any) -> Any:
     return before[1], 0.0
 
 
+def record(path: str, gains: Any) -> None:
+    """The movement of examples/joint.yaml as `ros2 bag record -s mcap` would have recorded the controller's state."""
+    from mcap_ros2.writer import Writer
+
+    def point(**values: float) -> Any:
+        return {name: [value] for name, value in values.items()}
+
+    with open(path, "wb") as file, Writer(file) as writer:
+        schema = writer.register_msgdef(TYPE, SCHEMA)
+        for t, wanted, measured, torque in simulate(gains, [(0.8, 1.0)]):
+            stamp = round((1.0 + t) * 1e9)
+            state = {
+                "header": {"stamp": {"sec": stamp // 10**9, "nanosec": stamp % 10**9}, "frame_id": ""},
+                "joint_names": [JOINT],
+                "reference": point(positions=wanted),
+                "feedback": point(positions=measured),
+                "error": point(positions=wanted - measured),
+                "output": point(effort=torque),
+            }
+            writer.write_message(TOPIC, schema, state, stamp, stamp)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bag", default="", help="write one movement into this .mcap file, and end")
+    parser.add_argument("--gains", type=float, nargs=4, default=list(GAINS.values()), metavar=("P", "I", "D", "FF"))
+    args, _ = parser.parse_known_args()
+    if args.bag:
+        record(args.bag, args.gains)
+    else:
+        serve()
+
+
+def serve() -> None:
     import rclpy
     from rclpy.executors import ExternalShutdownException
     from rclpy.node import Node
