@@ -10,10 +10,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "crbo_ros"
 SHARED = {
+    "bag",
     "checks",
     "clock",
     "errors",
     "home",
+    "numbers",
     "registry",
     "signals",
     "file_lock",
@@ -34,7 +36,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "returns": {"core"},
     "plants": {"core", "policies", "ros", "returns"},
     "tasks": {"core", "policies", "plants", "ros"},
-    "nodes": {"core", "protocol", "ros", "tasks", "plants"},
+    "nodes": {"core", "protocol", "ros", "policies", "tasks", "plants"},
     "bringup": {"core", "protocol", "ros", "nodes", "tasks"},
     "client": {"core", "protocol", "ros"},
     "view": {"core", "protocol", "ros"},
@@ -45,7 +47,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "bench": {"core", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup", "view", "report",
               "rqt", "client", "training", "returns", "cli"},
     "commands": {"core", "returns", "protocol", "ros", "policies", "plants", "tasks", "methods", "nodes", "bringup",
-                 "view", "report", "rqt", "training", "bench"},
+                 "view", "report", "rqt", "training", "bench", "cli"},
     "cli": set(),
 }  # fmt: skip
 FORBIDDEN_IN_CORE = {"os", "io", "pathlib", "time", "datetime", "threading", "queue", "sqlite3", "subprocess", "socket",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from crbo_ros import checks, cli
 from crbo_ros.bench import bad_inputs
 from crbo_ros.errors import DEBUG, InvalidInput
+from crbo_ros.protocol import best_file
 
 
 def test_bad_input_is_refused_with_a_sentence_by_hand_and_at_random() -> None:
@@ -48,6 +51,35 @@ def test_a_file_that_is_too_large_or_says_so_is_not_read(tmp_path: Path) -> None
     (tmp_path / "a.npy").write_bytes(bad_inputs.npy("(100000000000,)"))
     with pytest.raises(InvalidInput, match="800 GB"):
         checks.load_arrays(tmp_path / "a.npy")
+
+
+def test_nothing_but_a_file_is_ever_replaced(tmp_path: Path) -> None:
+    """`--best /dev/full`, as root, made a file of the device."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (pipe, tmp_path / "folder"):
+        with pytest.raises(InvalidInput, match="--best: "):
+            checks.writable(path, "--best")
+        with pytest.raises(FileExistsError, match="left alone"), checks.whole(path) as part:
+            part.touch()
+        with pytest.raises(FileExistsError):
+            best_file.write(path, {})
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    file = tmp_path / "file"
+    file.write_text("old")
+    with pytest.raises(OSError, match="No such file"), checks.whole(file) as part:
+        (part / "in nothing").write_text("half")
+    assert file.read_text() == "old"
+    with checks.whole(file) as part:
+        part.write_text("new")
+    assert file.read_text() == "new"
+
+
+def test_who_signs_is_one_line_that_can_be_read() -> None:
+    assert checks.signature("Ann Müller", "--by") == "Ann Müller"
+    for text in ("a\nb", "\x1b[2J", "x" * 300):
+        with pytest.raises(InvalidInput, match="--by: "):
+            checks.signature(text, "--by")
 
 
 def test_what_others_wrote_is_harmless_in_a_terminal_and_a_spreadsheet() -> None:

@@ -54,3 +54,20 @@ def test_without_a_compiler_there_is_a_sentence_and_processes_start_as_ever(
     clocks = Clocks(tmp_path)
     assert clocks.build() == "there is no C compiler"
     assert clocks.environment("it") == {}
+
+
+def test_a_slow_disk_is_that_of_one_process_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    clocks = Clocks(tmp_path)
+    if reason := clocks.build():
+        pytest.skip(reason)
+    sync = "import os, sys, time; f = open(sys.argv[1], 'w'); t = time.monotonic(); os.fsync(f.fileno()); "
+    words = [sys.executable, "-c", sync + "print(time.monotonic() - t)", str(tmp_path / "x")]
+
+    def seconds() -> float:
+        return float(subprocess.check_output(words, env={**os.environ, **clocks.environment("it")}))
+
+    clocks.environment("it")
+    clocks.slow_down("it", 1500)
+    assert seconds() >= 1.5
+    clocks.slow_down("it", 0)
+    assert seconds() < 1.5

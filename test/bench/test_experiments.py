@@ -82,6 +82,16 @@ def test_results_without_runs_say_so_and_name_the_command(tmp_path: Path) -> Non
     assert "Not run yet" in text
 
 
+def test_a_part_that_was_not_run_again_stays_in_the_document_and_says_so(tmp_path: Path) -> None:
+    module, args = options("results", "--results", str(tmp_path / "none"), "--docs", str(tmp_path))
+    (tmp_path / "RESULTS.md").write_text("# Results\n\n## Computation time\n\n12 ms\n\n## Ablation\n\nnothing\n")
+    for _ in range(2):  # said once, however often
+        module.run(args)
+        text = (tmp_path / "RESULTS.md").read_text()
+        assert f"## Computation time\n\n{module.EARLIER}\n\n12 ms\n" in text
+    assert f"{module.NOT_RUN}" in text
+
+
 @pytest.mark.slow
 def test_a_quick_furuta_comparison_goes_from_runs_to_a_document(tmp_path: Path) -> None:
     words = ["--out", str(tmp_path / "furuta"), "--methods", "crbo,cma_es", "--repeats", "1", "--episodes", "12"]

@@ -1,7 +1,10 @@
 """Sweeps: finished runs are not repeated, a killed one leaves nothing half-written, tables say what the runs did."""
 
+import importlib
 import json
 import math
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -47,6 +50,13 @@ def plan(repeats: int = 2) -> list[Any]:
         for repeat in range(repeats)
         for method, setting in (("cma_es", ("default", 7 + repeat)), ("bo", ("default", 7 + repeat)))
     ]
+
+
+def test_a_problem_with_failures_has_a_table(tmp_path: Path) -> None:
+    run = Run("hard-failures", "sobol", "default", 7, 30, {})
+    runs = tables.runs_table([json.loads(json.dumps(sweep.play(run)))])
+    assert runs["refused"].iloc[0] > 0
+    assert math.isfinite(runs["simple_regret"].iloc[0])
 
 
 def test_finished_runs_are_not_repeated(bowl: dict[str, Any], tmp_path: Path) -> None:
@@ -186,3 +196,31 @@ def test_median_and_quartiles_are_written_for_people() -> None:
     assert tables.quartiles([2e-5]) == "2.0e-05 [2.0e-05, 2.0e-05]"
     assert tables.quartiles([math.nan]) == "-"
     assert tables.markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def small(count: int) -> list[Run]:
+    return [Run("hard-bowl-2", "random_search", "default", seed, 3, {}) for seed in range(7, 7 + count)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["loky", "dask", "ray"])
+def test_results_come_home_from_two_processes_and_one_that_dies_costs_its_run_alone(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if backend != "loky":
+        pytest.importorskip({"dask": "distributed"}.get(backend, backend))
+    paths = sweep.sweep(small(4), tmp_path / "whole", jobs=2, backend=backend)
+    assert sorted(json.loads(path.read_text())["run"]["seed"] for path in paths) == [7, 8, 9, 10]
+    if backend == "ray":  # whose workers cannot import this file
+        importlib.import_module("ray.cloudpickle").register_pickle_by_value(sys.modules[__name__])
+    monkeypatch.setattr(sweep, "attempt", attempt_that_dies)
+    paths = sweep.sweep(small(4), tmp_path / "cut", jobs=2, backend=backend)
+    assert sorted(json.loads(path.read_text())["run"]["seed"] for path in paths) == [7, 9, 10]
+    assert "hard-bowl-2 #8" in capsys.readouterr().err
+
+
+def attempt_that_dies(run: Run, deadline: float) -> Any:
+    """A stand-in for `attempt` that ends its process on one of the runs."""
+    if run.seed == 8:
+        os._exit(1)
+    return run, {"run": asdict(run)}, ""

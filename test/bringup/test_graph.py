@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from crbo_ros.bringup.graph import NodeSpec, graph
+from crbo_ros.bringup.plan import make_plan
 from crbo_ros.bringup.processes import params_text
-from crbo_ros.errors import InvalidInput, UnknownName
+from crbo_ros.errors import InvalidInput, MissingDependency, UnknownName
 
 
 def configured(task: str, **given: str) -> dict[str, dict[str, Any]]:
@@ -79,3 +80,14 @@ def test_a_wrong_argument_is_refused_by_name(given: dict[str, str], words: str) 
         graph("furuta", given)
     with pytest.raises(UnknownName, match=r"no task is called 'moon'; there are: .*furuta"):
         graph("moon", {})
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"), [("qube_hardware", "gym-brt"), ("gym_brt_sim", "gym-brt"), ("qube_pal", "pal")]
+)
+def test_a_package_that_a_plant_lacks_is_told_before_anything_starts(
+    plant: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crbo_ros.plants.qube.drivers.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=words):
+        make_plan("furuta", {"plant": plant, "experiments_dir": str(tmp_path)})

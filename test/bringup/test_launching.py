@@ -124,6 +124,7 @@ def test_a_killed_monitor_comes_back_and_the_run_ends_the_launch(launch: Any, tm
     assert len(keys["monitor"]) == 1
     assert keys["monitor"] == keys["runner"] != {""}
     assert {words[3] for words in launched.started()} == {str(launched.process.pid)}
+    assert not list(tmp_path.glob("*/operator.key")), "the key goes with the graph"
 
 
 def test_a_node_that_is_refused_is_not_started_again_and_ends_the_launch(launch: Any, tmp_path: Path) -> None:
@@ -140,7 +141,14 @@ def test_what_is_wrong_with_the_arguments_is_said_once_before_anything_starts(la
     launched.wait_until(lambda: launched.process.poll() is not None)
     assert launched.process.returncode == 1
     assert launched.started() == []
-    assert launched.said().count("gamma: 7.0 is above 1") == 1
+    assert launched.said().count("gamma: 7.0 is out of range") == 1
+
+
+def test_a_misspelt_argument_is_refused_although_launch_itself_takes_any(launch: Any) -> None:
+    launched = launch(epsiodes="5")
+    launched.wait_until(lambda: launched.process.poll() is not None)
+    assert (launched.process.returncode, launched.started()) == (1, [])
+    assert launched.said().count("there is no argument epsiodes; is episodes meant?") == 1
 
 
 def test_nothing_is_started_again_once_the_launch_shuts_down(launch: Any, tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_arguments_show_the_values_in_force_and_their_choices() -> None:
     declared = {a.name: a for a in describe("furuta").get_launch_arguments()}
     shown = {name: "".join(part.describe() for part in a.default_value) for name, a in declared.items()}
     assert (shown["plant"], shown["method"], shown["episodes"]) == ("'stand_in'", "'crbo'", "'100'")
-    assert (shown["j_min_drop"], shown["namespace"]) == ("'0.5'", "'furuta_stand_in_crbo_s1'")
+    assert (shown["j_min_drop"], shown["namespace"]) == ("'0.1'", "'furuta_stand_in_crbo_s1'")
     assert "qube_hardware" in declared["plant"].choices
     assert declared["use_sim_time"].choices == ["true", "false"]
     context = LaunchContext()
@@ -169,3 +177,7 @@ def test_arguments_show_the_values_in_force_and_their_choices() -> None:
         declared[name].execute(context)
     assert context.launch_configurations["plant"] == "stand_in"
     assert context.launch_configurations["gamma"] == ""  # the config's, whichever file that is
+    context.launch_configurations["params_file"] = str(Path(__file__).parents[2] / "config" / "furuta.yaml")
+    for argument in declared.values():  # with a file of one's own, too
+        argument.execute(context)
+    assert context.launch_configurations["report"] == "true"

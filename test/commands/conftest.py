@@ -52,7 +52,8 @@ def make_store(tmp_path: Path) -> Callable[..., Any]:
         theta_0 = real.theta_0 if real else np.array([0.2, 0.3])
         path = tmp_path / name / "experiment.sqlite"
         experiment = OptimizerServer.open(
-            path, name=name, problem=Problem(task, "toy", space, theta_0), method="crbo", seed=3,
+            path, name=name, problem=Problem(task, real.plant_name if real else "toy", space, theta_0),
+            method="crbo", seed=3,
             make=lambda settings: CRBO(space, theta_0, seed=3, **settings), settings={"gamma": 0.4},
         )  # fmt: skip
         for i in range(episodes + pending):

@@ -19,7 +19,12 @@ def test_the_advised_threshold_is_one_that_theta_0_keeps() -> None:
     drop = float(said.split("advice      j_min_drop: ")[1].split()[0])
     assert drop == 0.3
     assert np.all(values >= 10.0 * (1.0 - drop))
-    assert f"{int(np.sum(values < np.mean(values) * 0.9))} of 20" in said
+    fallen = int(np.sum(values < np.mean(values) * 0.9))
+    assert f"{fallen} of 20" in said
+    assert said.count("which is more than the risk of 5 %: refused") == sum(
+        int(np.sum(values < np.mean(values) * (1.0 - d))) > 1 for d in (0.05, 0.1, 0.2)
+    )
+    assert "0 of 20 (its rate is below 14 %, with 95 % confidence)" in said
 
 
 def test_noise_that_is_larger_than_any_drop_gets_an_absolute_threshold() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from crbo_ros import cli
 from crbo_ros.protocol.store import ExperimentStore
@@ -88,7 +89,7 @@ def test_mcap_holds_the_topics_with_their_definitions(make_store: Any, tmp_path:
     assert cli.main(["export", str(store), "--mcap", "--output", str(path), "--namespace", "lab"]) == 0
     run: Any = read_run(store)
     with open(path, "rb") as file:
-        opened = reader.make_reader(file, decoder_factories=[decoder])
+        opened = reader.make_reader(file, validate_crcs=True, decoder_factories=[decoder])
         assert opened.get_header().profile == "ros2"
         found: dict[str, list[Any]] = {}
         for schema, channel, _, message in opened.iter_decoded_messages():
@@ -102,6 +103,11 @@ def test_mcap_holds_the_topics_with_their_definitions(make_store: Any, tmp_path:
     assert list(found["/lab/proposal"][5].theta) == run.rows[5].proposal.theta.tolist()
     assert found["/lab/optimizer_state"][-1].completed == 5
     assert found["/lab/optimizer_state"][-1].vetoed == 1
+    bag = yaml.safe_load((tmp_path / "metadata.yaml").read_text())["rosbag2_bagfile_information"]
+    assert (bag["storage_identifier"], bag["relative_file_paths"], bag["message_count"]) == ("mcap", ["x.mcap"], 24)
+    assert {t["topic_metadata"]["name"]: t["message_count"] for t in bag["topics_with_message_count"]} == dict.fromkeys(
+        found, 6
+    )
 
 
 @pytest.mark.ros
@@ -134,6 +140,7 @@ def test_the_exported_messages_show_the_run_that_is_stored(make_store: Any) -> N
     pytest.importorskip("crbo_ros.msg")
     from crbo_ros.report.messages import messages
     from crbo_ros.ros.link import fill
+    from crbo_ros.view.headline import headline
     from crbo_ros.view.live import LiveView
     from crbo_ros.view.topics import MESSAGES, value_of
     from crbo_ros.view.values import TOPICS
@@ -149,10 +156,22 @@ def test_the_exported_messages_show_the_run_that_is_stored(make_store: Any) -> N
     for outcome, points in stored.points.items():
         np.testing.assert_array_equal(points, heard.points[outcome])
     assert view.run.order == run.order
+    assert headline(view.run) == headline(run) != ""
     assert (view.state.completed, view.state.best_id, view.state.vetoed) == (7, run.best.id, 1)
     for one, other in zip(run.rows, view.run.rows, strict=True):
         assert (one.outcome, one.kind, one.remark) == (other.outcome, other.kind, other.remark)
-        assert one.verdict == other.verdict
+        assert repr(one.verdict) == repr(other.verdict)  # (NaN is not NaN)
+
+
+def test_layouts_watch_the_namespace_in_which_the_experiment_runs(make_store: Any, tmp_path: Path) -> None:
+    assert cli.main(["export", str(make_store(episodes=1, name="my-run")), "--layouts", "--output", str(tmp_path)]) == 0
+    xml, text = ((tmp_path / f"{name}").read_text() for name in ("plotjuggler_layout.xml", "foxglove_layout.json"))
+    assert '<curve name="/my_run/episode_return/value"' in xml
+    panels = json.loads(text)["configById"]
+    assert panels["CallService!stop"]["serviceName"] == "/my_run/stop"
+    assert panels["RawMessages!verdict"]["topicPath"] == "/my_run/safety_verdict"
+    paths = [path["value"] for panel in panels.values() for path in panel.get("paths", [])]
+    assert all(path.startswith("/my_run/") for path in paths)
 
 
 def test_mcap_without_its_package_says_what_to_install(

@@ -2,6 +2,8 @@
 
 import re
 import struct
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,24 @@ import numpy as np
 import pytest
 
 from crbo_ros import cli
+from crbo_ros.numbers import number
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.report import write_report
 from crbo_ros.report.trajectories import replay
+from crbo_ros.report.write import TEMPLATES
+from crbo_ros.view.answers import at_bounds, behaviour, bounds_text, describe
+from crbo_ros.view.colors import (
+    AVERAGE,
+    BEST,
+    BOUND,
+    COVERAGE,
+    GAMMA,
+    LINES,
+    OUTCOME_COLORS,
+    START,
+    WORDS,
+    contrast,
+)  # fmt: skip
 from crbo_ros.view.record import find_store, read_run
 
 
@@ -31,8 +48,70 @@ def test_the_report_shows_returns_vetoes_policy_and_versions(make_store: Any) ->
     assert "worst case -7 is below the threshold 0.1" in text
     assert "motor too hot" in text
     assert "chosen by posterior mean" in text
-    assert "&quot;gamma&quot;: 0.4" in text
-    assert text.count("data:image/svg+xml") == 4
+    assert "&#34;gamma&#34;: 0.4" in text
+    assert text.count("data:image/svg+xml") == 2 * 4  # for large screens and for small ones
+
+
+def test_the_report_begins_with_what_a_person_asks_first(make_store: Any) -> None:
+    text = write_report(make_store(episodes=9, vetoes=(4,), failures=(6,)), trajectories=False)[0].read_text()
+    questions = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)
+    assert [q for q, _ in questions] == [
+        "Is it better?", "How sure is that?", "Is it worth going on?", "What changed in the behaviour?",
+        "What was spent?", "Which parameters sit on their bounds?",
+    ]  # fmt: skip
+    assert questions[0][1].startswith("yes: ")
+    assert "another episode is expected to gain" in questions[2][1]
+    assert "7 episodes" in questions[4][1]
+    assert "1 vetoes; 1 without a return" in questions[4][1]
+    assert text.index("<dl>") < text.index("<h2>")
+
+
+def test_what_changed_is_told_by_parameters_and_safety_signals(make_store: Any) -> None:
+    run = read_run(make_store(episodes=6))
+    assert run.best is not None
+    assert run.experiment is not None
+    run.best = replace(run.best, theta=np.array([0.2, 0.9]))
+    assert behaviour(run) == "1 of 2 parameters moved by more than 10.0 % of their range, most theta[1] 0.3 → 0.9"
+    run.names = ["kp", "ki"]
+    for row, theta, value in ((run.rows[0], run.experiment["theta_0"], 3.0), (run.rows[5], run.best.theta, 2.0)):
+        assert row.episode is not None
+        row.episode = replace(
+            row.episode, theta=theta, signal_names=("current",), signal_values=(value,), signal_limits=(5.0,)
+        )
+    assert behaviour(run).endswith("most ki 0.3 → 0.9; current up to 3 → 2")
+
+
+def test_a_pointer_on_an_episode_sees_its_verdict_and_its_data(make_store: Any) -> None:
+    store = make_store(episodes=9, vetoes=(4,), failures=(6,), pending=1)
+    text = write_report(store, trajectories=False)[0].read_text()
+    said = [unescape(words) for words in re.findall(r"<circle [^>]*><title>(.*?)</title>", text, re.DOTALL)]
+    rows = read_run(store).rows
+    assert said == 2 * [describe(row) for row in rows]
+    assert said[4].startswith("proposal 4 (")
+    assert "vetoed: worst case -7 is below the threshold 0.1" in said[4]
+    assert "motor too hot" in said[6]
+    assert f"return {number(rows[8].value)}, expected " in said[8]
+
+
+def test_words_and_points_stand_out_from_the_paper() -> None:
+    """WCAG 2: 4.5 to 1 for words, 3 to 1 for what is drawn."""
+    paper, style = "#FFFFFF", (TEMPLATES / "report.css").read_text()
+    words = [c if len(c) == 7 else "#" + "".join(2 * x for x in c[1:]) for c in re.findall(r"\bcolor: (#\w+)", style)]
+    assert len(words) >= 4
+    assert min(contrast(color, paper) for color in (*words, OUTCOME_COLORS["vetoed"])) >= WORDS
+    drawn = [*OUTCOME_COLORS.values(), BEST, AVERAGE, BOUND, GAMMA, COVERAGE, START]
+    assert min(contrast(color, paper) for color in drawn) >= LINES
+
+
+def test_parameters_on_the_edge_of_the_domain_are_named(make_store: Any) -> None:
+    run = read_run(make_store(episodes=5))
+    assert run.best is not None
+    run.best = replace(run.best, theta=np.array([-1.0, 0.9999]))
+    assert at_bounds(run) == ["theta[0] (lower)", "theta[1] (upper)"]
+    run.names = ["kp", "ki"]
+    assert bounds_text(run).startswith("2 of 2: kp (lower), ki (upper)")
+    run.best = replace(run.best, theta=np.array([0.0, 0.5]))
+    assert bounds_text(run) == "none"
 
 
 def test_the_report_is_self_contained_and_takes_names_as_text(make_store: Any) -> None:

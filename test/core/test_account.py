@@ -67,7 +67,7 @@ def test_without_violations_nothing_is_refused_and_gamma_stays() -> None:
     account = RiskAccount(0.05, 100)
     for _ in range(100):
         assert account.permits()
-        assert account.factor == 1.0
+        assert account.gamma(0.95) == 0.95
         account.book(False, True)
 
 
@@ -76,13 +76,23 @@ def test_an_empty_account_lowers_gamma_and_fills_again() -> None:
     for _ in range(3):
         account.book(True, True)
     assert not account.permits()
-    assert account.factor == 0.3
+    assert account.gamma(0.5) == pytest.approx(0.15)
     assert account.income == pytest.approx(0.025)
     rollouts = 0
     while not account.permits():
         account.book(False, False)
         rollouts += 1
     assert 20 < rollouts < 40
+
+
+def test_a_careless_gamma_ends_with_the_first_violation_and_a_sensible_one_shrinks_as_the_account_does() -> None:
+    account = RiskAccount(0.05, 100)
+    assert (account.gamma(0.95), account.gamma(0.4)) == (0.95, 0.4)
+    account.book(True, True)
+    share = account.balance / account.loan
+    assert 0.6 < share < 0.62
+    assert account.gamma(0.95) == account.gamma(0.6) == pytest.approx(0.6 * share)
+    assert account.gamma(0.4) == pytest.approx(0.4 * share)
 
 
 def test_risk_0_lends_nothing_and_the_first_violation_ends_novelty() -> None:
@@ -102,3 +112,12 @@ def test_a_run_that_goes_on_after_its_budget_earns_as_before() -> None:
         account.book(account.permits(), account.permits())
         assert account.violations <= account.limit
     assert account.violations == 10
+
+
+def test_the_figures_are_those_of_the_formulas() -> None:
+    assert RiskAccount(0.1).loan == pytest.approx(5.0), "without a budget the loan is that of 100 rollouts"
+    account = RiskAccount(0.05, 4)
+    for violated, novel in ((False, True), (True, True), (False, False), (False, True)):
+        account.book(violated, novel)
+    assert account.rate == pytest.approx((1 + 20 * 0.05) / (3 + 20)), "by what was seen of novel policies alone"
+    assert account.income == pytest.approx(0.05), "the loan is paid back by the end of the budget"

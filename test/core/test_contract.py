@@ -90,6 +90,42 @@ def test_a_threshold_within_theta_0s_own_noise_is_refused_with_one_that_could_be
     assert contract.impossible == ""
 
 
+def test_the_contract_is_refused_where_theta_0s_rate_on_record_exceeds_the_risk_whenever_its_rollouts_ran() -> None:
+    contract = begun((1.0, 1.0, 1.0))
+    other = np.array([0.5, 0.6])
+    contract.add(Executed(other, 0.9))
+    for _ in range(15):
+        contract.add(Executed(X0, 1.0))
+    contract.add(Executed(X0, 0.4))  # 1 of 19 is more than 5 %
+    said = contract.impossible
+    assert "fell below J_min = 0.5 in 1 of its 19 rollouts on record, which is more than the risk of 0.05 (0.4)" in said
+    assert contract.judge(np.array([0.5, 0.61]), beliefs(contract)).rule == "theta_0 falls"
+    assert contract.judge(other, beliefs(contract)).permitted, "what is proven may run all the same"
+    kept = float(said.split("j_min ")[1].split()[0])
+    assert kept < 0.4
+    contract.change(Terms(j_min=kept, budget=100))
+    assert contract.impossible == ""
+    contract.change(Terms(j_min=0.5, risk=0.1, budget=100))
+    assert contract.impossible == "", "with a larger risk it can be kept"
+    contract.change(Terms(j_min=0.5, budget=100))
+    contract.add(Executed(X0, 1.0))  # 1 of 20
+    assert contract.impossible == ""
+    contract.report(0, "reported: it scraped the table")
+    assert "broke it in 1 of its 3 start rollouts (reported: it scraped" in contract.impossible
+
+
+def test_attached_rollouts_of_theta_0_count_towards_its_rate_before_anything_moves() -> None:
+    for good, refused in ((18, True), (19, False)):
+        optimizer = make(j_min=-0.5)
+        for value in (1.0,) * good + (-3.0,):
+            optimizer.attach(optimizer.theta_0, value)
+        if refused:
+            with pytest.raises(Exhausted, match="in 1 of its 19 rollouts on record"):
+                optimizer.ask()
+        else:
+            assert optimizer.ask().kind == "start"
+
+
 def test_the_books_are_a_function_of_terms_and_records() -> None:
     rng, contract = np.random.default_rng(3), begun()
     for _ in range(30):
@@ -105,8 +141,8 @@ def test_the_books_are_a_function_of_terms_and_records() -> None:
 
 
 def test_what_is_refused_is_steered_and_where_nothing_passes_the_proven_policy_runs_again() -> None:
-    contract = begun()
-    contract.add(Executed(np.array([0.5, 0.6]), 1.2))  # L begins with 5
+    contract = begun(lipschitz=5.0)
+    contract.add(Executed(np.array([0.5, 0.6]), 1.2))  # L begins with 5 / 3: the user's own is the larger one
     x, why = contract.steer(np.array([0.5, 0.95]), beliefs(contract))
     assert why.startswith("steered to 0.3 of the way")
     assert contract.judge(x, beliefs(contract)).permitted
@@ -115,7 +151,7 @@ def test_what_is_refused_is_steered_and_where_nothing_passes_the_proven_policy_r
         contract.add(Executed(np.array([0.5, 0.601 + 0.001 * k]), -1.0))
     x, why = contract.steer(np.array([0.5, 0.6001]), beliefs(contract))
     assert (x.tolist(), EMPTY in why) == ([0.5, 0.6], True)
-    assert contract.gamma_factor == 0.3
+    assert contract.gamma(0.5) == pytest.approx(0.15)
 
 
 def test_a_fall_is_no_deeper_for_the_model_than_the_threshold_is_below_the_start() -> None:
@@ -166,7 +202,7 @@ def test_theta_0_runs_first_as_often_as_the_contract_wants_and_the_design_is_not
 
 
 def test_a_proven_policy_is_repeated_to_the_last_bit_after_a_monitor_refused_novelty() -> None:
-    optimizer = make(j_min=-5.0)
+    optimizer = make(j_min=-50.0)
     play(optimizer, cliff, 8)
     optimizer.veto(optimizer.ask().id, f"{EMPTY}: by the monitor's own data")
     proposal = optimizer.ask()

@@ -244,7 +244,6 @@ def test_variants_run(options: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_gpytorch_surrogate_runs_and_resembles_the_closed_form() -> None:
-    pytest.importorskip("gpytorch")
     few = Recipe(samples=128)
     a, b = (run(make(dim=2, recipe=few, surrogate=s), 5) for s in ("closed_form", "gpytorch"))
     np.testing.assert_allclose(thetas(a)[:3], thetas(b)[:3], atol=1e-3)

@@ -42,11 +42,11 @@ class Running:
     def output(self) -> str:
         return Path(self.log).read_text()
 
-    def wait_for(self, text: str, timeout: float = 30.0) -> None:
+    def wait_for(self, text: str, timeout: float = 90.0) -> None:
         assert until(lambda: text in self.output or self.popen.poll() is not None, timeout), self.output
         assert text in self.output, self.output
 
-    def end(self, number: Any = signal.SIGINT, timeout: float = 15.0) -> Any:
+    def end(self, number: Any = signal.SIGINT, timeout: float = 60.0) -> Any:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
         try:

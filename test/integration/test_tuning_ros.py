@@ -16,6 +16,7 @@ pytest.importorskip("rclpy")
 
 from crbo_ros.errors import PlantError
 from crbo_ros.registry import make_task
+from crbo_ros.tasks.signals import watched_rollout
 
 pytestmark = pytest.mark.ros
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -101,9 +102,26 @@ def test_a_stop_ends_the_episode_and_puts_the_start_values_back(pid: Any, values
         np.testing.assert_allclose(values("/pid_plant", PID[:3]), START[:3])
         whole = task.rollout(TRIAL[:3], RNG)
         assert whole.end == "completed"
-        assert 1.1 < whole.duration < 2.5
+        assert 1.1 < whole.duration < 20.0
         assert -1.5 < whole.value < -0.01
     np.testing.assert_allclose(seen[0], TRIAL[:3])
+
+
+@pytest.mark.slow
+def test_a_topic_beyond_its_safety_limit_is_a_violation_and_beyond_the_hard_one_ends_the_episode(
+    pid: Any, values: Callable[..., Any], config: Callable[..., Any]
+) -> None:
+    text = (EXAMPLES / "pid_fixed_time.yaml").read_text()
+    signal = "\nsafety: [{name: cost, topic: /pid_plant/momentary_cost, type: std_msgs/msg/Float64, field: data, "
+    with make_task("tuning", config=config(f"{text}{signal}limit: 1e-6}}]\n")) as task:
+        soft = watched_rollout(task, TRIAL[:3], RNG)
+    assert (soft.end, soft.signals["cost"] > 0.01) == ("completed", True)
+    assert "is beyond its limit 1e-06" in soft.violation
+    np.testing.assert_allclose(values("/pid_plant", PID[:3]), START[:3])  # what broke a limit is nothing to rest on
+    with make_task("tuning", config=config(f"{text}{signal}limit: 1e-6, hard: 1e-5}}]\n")) as task:
+        hard = watched_rollout(task, TRIAL[:3], RNG)
+    assert (hard.end, "is beyond its hard limit 1e-05" in hard.violation) == ("failed", True)
+    np.testing.assert_allclose(values("/pid_plant", PID[:3]), START[:3])
 
 
 @pytest.mark.slow
@@ -140,7 +158,7 @@ def test_a_goal_may_run_for_a_fixed_time(worker: Any, config: Callable[..., Any]
     with make_task("tuning", config=text) as task:
         outcome = task.rollout([4.5, 6], RNG)
     assert outcome.end == "completed"
-    assert 0.25 < outcome.duration < 3.0
+    assert 0.25 < outcome.duration < 20.0
 
 
 @pytest.mark.slow
@@ -199,10 +217,10 @@ def test_a_killed_runner_leaves_the_start_values(
     )
     runner = start("-c", code)
     runner.wait_for("moving")
-    assert until(lambda: values("/pid_plant", PID[:3]) == TRIAL[:3], 10.0)
+    assert until(lambda: values("/pid_plant", PID[:3]) == TRIAL[:3], 60.0)
     runner.end(signal.SIGKILL)
-    assert until(lambda: values("/pid_plant", PID[:3]) == START[:3], 20.0), runner.output
-    assert until(lambda: "start values are set again" in runner.output, 5.0)
+    assert until(lambda: values("/pid_plant", PID[:3]) == START[:3], 60.0), runner.output
+    assert until(lambda: "start values are set again" in runner.output, 60.0)
 
 
 @pytest.mark.slow
@@ -254,12 +272,12 @@ def test_a_runner_of_the_graph_killed_half_way_leaves_the_start_values(
     before = values("/pid_plant", PID)
     run = crbo_run(start, tmp_path, "--episodes", "0", "--seed", "12")
     assert until(lambda: values("/pid_plant", PID) not in (START, before), 60.0, pause=0.3), run.output
-    assert until(lambda: runner_pid(run.popen.pid) is not None, 5.0)
+    assert until(lambda: runner_pid(run.popen.pid) is not None, 60.0)
     runner = runner_pid(run.popen.pid)
     assert runner is not None
     os.kill(runner, signal.SIGKILL)
     assert run.popen.wait(60) != 0
-    assert until(lambda: values("/pid_plant", PID) == START, 30.0), run.output
+    assert until(lambda: values("/pid_plant", PID) == START, 60.0), run.output
 
 
 def runner_pid(parent: Any) -> int | None:

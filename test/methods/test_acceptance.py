@@ -43,6 +43,35 @@ def test_the_new_policy_is_the_best_only_once_that_is_certain() -> None:
     assert list(best.theta) == OLD
 
 
+def test_nothing_is_certain_before_both_have_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five old rollouts as bad as the earlier ones are evidence, but nobody accepts what has not run here."""
+    method = Acceptance(SPACE, OLD, new=NEW, margin=0.5, seed=3, earlier=[0.0, 9.0, 0.1, 5.0])
+    monkeypatch.setattr(Acceptance, "is_new", lambda own, id: id >= 12)
+    for _ in range(12):
+        proposal = method.ask()
+        assert proposal.kind == "old"
+        method.tell(proposal.id, 0.01 * proposal.id)
+    assert method.report()["better"] > 20.0
+    best = method.best()
+    assert best is not None
+    assert (best.id, list(best.theta)) == (11, OLD)
+    method.tell(method.ask().id, 9.0)
+    with pytest.raises(Exhausted, match="better: certain"):
+        method.ask()
+    best = method.best()
+    assert best is not None
+    assert (best.id, list(best.theta)) == (12, NEW)
+
+
+@pytest.mark.parametrize("seed", [0, 3])  # the coin's first side: new, old (which the monitor refuses)
+def test_an_old_policy_that_has_not_run_is_not_recommended(seed: int) -> None:
+    method = Acceptance(SPACE, OLD, new=NEW, seed=seed)
+    while not method.is_new(len(method.trials)):
+        method.veto(method.ask().id, "not now")
+    method.tell(method.ask().id, 1.0)
+    assert method.best() is None
+
+
 def test_the_order_is_a_coins_and_the_same_again_with_the_same_seed() -> None:
     kinds = [[Acceptance(SPACE, OLD, new=NEW, seed=seed).is_new(i) for i in range(400)] for seed in (1, 1, 2)]
     assert kinds[0] == kinds[1] != kinds[2]

@@ -7,29 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crbo_ros.core.space import Space
-from crbo_ros.core.trial import TrialStatus
-from crbo_ros.errors import InvalidInput
+from crbo_ros.core.method import MAX_REFUSED
+from crbo_ros.errors import Exhausted, InvalidInput
 from crbo_ros.registry import make_method, names
+from crbo_ros.testing import SPACE, THETA_0, bowl, check_method, drive
 
 QUICK = ["bo", "cma_es", "turbo", "local_bo", "gibo", "hci_gibo", "min_ucb", "la_min_ucb", "les", "safe_opt"]
 QUICK += ["los_gp_ucb", "sobol", "random_search"]
 ALL = [*QUICK, pytest.param("logei", marks=pytest.mark.slow)]
-SPACE = Space([-1.0, -2.0, 0.0], [1.0, 2.0, 4.0])
-THETA_0 = np.array([0.3, 0.5, 1.5])
-OPTIMUM = np.array([0.1, 0.2, 2.0])
-
-
-def bowl(theta: Any) -> float:
-    """Best at OPTIMUM with value 1; the unit box's units."""
-    return 1.0 - 4.0 * float(np.sum((SPACE.to_unit(theta) - SPACE.to_unit(OPTIMUM)) ** 2))
-
-
-def drive(method: Any, episodes: int) -> Any:
-    for _ in range(episodes):
-        proposal = method.ask()
-        method.tell(proposal.id, bowl(proposal.theta))
-    return np.array([trial.proposal.theta for trial in method.trials])
 
 
 def test_all_methods_of_the_comparison_are_registered() -> None:
@@ -37,15 +22,8 @@ def test_all_methods_of_the_comparison_are_registered() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_theta_0_is_the_first_proposal_and_all_lie_in_the_box(name: Any) -> None:
-    method = make_method(name, SPACE, THETA_0, seed=3)
-    thetas = drive(method, 12)
-    assert method.trials[0].proposal.kind == "start"
-    np.testing.assert_array_equal(thetas[0], THETA_0)
-    assert [trial.proposal.id for trial in method.trials] == list(range(12))
-    assert np.all(thetas >= SPACE.lower)
-    assert np.all(thetas <= SPACE.upper)
-    assert len(np.unique(thetas, axis=0)) > 6
+def test_it_keeps_what_every_method_promises(name: Any) -> None:
+    check_method(lambda space, theta_0, seed: make_method(name, space, theta_0, seed=seed))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -57,49 +35,18 @@ def test_the_return_improves_on_a_smooth_bowl(name: Any) -> None:
     assert best.observed == bowl(method.trials[best.id].proposal.theta)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_same_seed_same_run_and_another_seed_another(name: Any) -> None:
-    first = drive(make_method(name, SPACE, THETA_0, seed=5), 10)
-    np.random.seed(1)  # noqa: NPY002  (the global generator must not matter)
-    np.testing.assert_array_equal(first, drive(make_method(name, SPACE, THETA_0, seed=5), 10))
-    assert not np.array_equal(first, drive(make_method(name, SPACE, THETA_0, seed=6), 10))
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_restored_method_makes_the_same_next_proposal(name: Any) -> None:
-    method = make_method(name, SPACE, THETA_0, seed=2)
-    drive(method, 6)
-    method.veto(method.ask().id, "too bold")
-    copy = make_method(name, SPACE, THETA_0, seed=2)
-    copy.restore(method.state())
-    np.testing.assert_array_equal(copy.ask().theta, method.ask().theta)
-
-
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("end", ["veto", "fail", "expire"])
-def test_refusals_neither_stop_the_method_nor_enter_its_data(name: Any, end: str) -> None:
-    method = make_method(name, SPACE, THETA_0, seed=4)
-    getattr(method, end)(method.ask().id, "no")  # even theta_0
-    again = method.ask()
-    np.testing.assert_array_equal(again.theta, THETA_0)
-    method.tell(again.id, bowl(again.theta))
-    for _ in range(12):
-        getattr(method, end)(method.ask().id, "no")
-    drive(method, 4)
-    assert method.n == 5
-    assert len(method.data()[1]) == 5
-    assert method.best() is not None
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_several_proposals_can_be_out_at_once_and_return_in_any_order(name: Any) -> None:
-    method = make_method(name, SPACE, THETA_0, seed=1)
-    out = [method.ask() for _ in range(9)]
-    for proposal in reversed(out):
-        method.tell(proposal.id, bowl(proposal.theta))
+@pytest.mark.parametrize("name", ["cma_es", "random_search", "sobol"])
+def test_a_method_of_which_nothing_may_run_ends_and_says_so(name: str) -> None:
+    method = make_method(name, SPACE, THETA_0, seed=0)
     drive(method, 3)
-    assert method.n == 12
-    assert all(trial.end is TrialStatus.COMPLETED for trial in method.trials)
+    for _ in range(MAX_REFUSED):
+        method.veto(method.ask().id, "the account is empty")
+    with pytest.raises(Exhausted, match=rf"100 proposals in a row .* the account is empty; {name} finds nothing"):
+        method.ask()
+    again = make_method(name, SPACE, THETA_0, seed=0)
+    again.restore(method.state())
+    with pytest.raises(Exhausted):
+        again.ask()
 
 
 @pytest.mark.parametrize("name", ["bo", "turbo", "gibo"])

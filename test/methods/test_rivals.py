@@ -132,8 +132,8 @@ def test_los_gp_ucb_proposes_only_where_its_bound_holds() -> None:
 
 @pytest.mark.slow
 def test_the_spherical_linear_kernel_is_its_formula() -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("gpytorch")
+    import torch
+
     from crbo_ros.methods.linear_bo import make_kernel
 
     kernel = make_kernel(3).double()
@@ -171,7 +171,6 @@ def test_safe_cma_es_finds_a_bowls_optimum_and_keeps_its_threshold() -> None:
 @pytest.mark.parametrize("name", ["linear_bo", "safe_cma"])
 def test_the_dear_ones_start_at_theta_0_survive_refusals_and_carry_on_alike(name: str) -> None:
     pytest.importorskip("cmaes")
-    pytest.importorskip("botorch")
     from crbo_ros.registry import make_method
 
     method = make_method(name, SPACE, THETA_0, seed=2)

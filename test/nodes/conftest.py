@@ -11,6 +11,7 @@ import pytest
 from ros_helpers import Ledger, Peer
 
 TOY = Path(__file__).parent / "toy"
+PATIENT = {"heartbeat_timeout": 2.0}  # a machine that stalls is not a monitor that died
 _domains = itertools.count(os.getpid() % 60)
 
 
@@ -64,11 +65,10 @@ def toy_graph(domain: Any, tmp_path: Path) -> Callable[..., Any]:
         options = {"ledger": str(ledger), **(toy or {})}
         common = {"experiment": experiment, "experiments_dir": str(tmp_path), "task_options": options}
         names = ["episode_runner"] if runners == 1 else [f"episode_runner_{i}" for i in range(runners)]
-        promptly = {"exit_when_done": True}
         specs = [
             NodeSpec("optimizer", "optimizer", config, {**common, "episodes": episodes, **(optimizer or {})}),
             NodeSpec("safety_monitor", "safety_monitor", config, {**common, **(monitor or {})}),
-            *(NodeSpec("episode_runner", n, config, {**common, **promptly, **(runner or {})}) for n in names),
+            *(NodeSpec("episode_runner", n, config, {**common, **PATIENT, **(runner or {})}) for n in names),
         ]
         specs = [spec for spec in specs if only is None or spec.executable in only]
         lines: list[str] = []

@@ -1,8 +1,10 @@
 """Bad input over real services and topics: refused with a reason that names the field, the data set untouched."""
 
+import contextlib
 import math
 import os
 import resource
+import sqlite3
 import time
 from collections.abc import Callable
 from typing import Any
@@ -78,7 +80,7 @@ def test_the_optimizer_refuses_bad_results_by_field_and_takes_the_good_one_once(
         assert ask(peer, "n", experiment_uid="another").status == 3
         later = ask(peer, "n").proposal
         topic.publish(result(later, episode_uid="by topic"))  # a foreign runner may simply publish
-        wait_until(lambda: len(open_store(graph).episodes()) == 2, 10, "the return from the topic")
+        wait_until(lambda: len(open_store(graph).episodes()) == 2, 60, "the return from the topic")
 
 
 def test_the_monitor_vetoes_bad_proposals_by_field(toy_graph: Callable[..., Any], peer: Peer) -> None:
@@ -162,7 +164,39 @@ def test_a_stranger_that_copies_a_heartbeats_uid_cannot_approve_anything(
         assert graph.ledger.lines("start") == []
 
 
-def impostor(peer: Any, spoil: Any) -> None:
+@pytest.mark.slow
+def test_beside_a_muted_second_monitor_nothing_moves_without_an_approval_on_the_guarding_ones_record(
+    toy_graph: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives no sign of life, so that after a while it is taken for dead; but it answers every question, first."""
+    from crbo_ros.msg import SafetyHeartbeat
+    from crbo_ros.ros import qos
+
+    def rows(file: str, sql: str) -> set[str]:
+        with contextlib.closing(sqlite3.connect(f"file:{graph.folder / file}?mode=ro", uri=True)) as connection:
+            return {str(value) for (value,) in connection.execute(sql)}
+
+    def copy_uid(verdict: Any) -> None:
+        answers.append(verdict.proposal_id)
+        verdict.monitor_uid, verdict.verdict_id = beats[-1].monitor_uid, f"forged {len(answers)}"
+
+    answers: list[int] = []
+    monkeypatch.setenv("CRBO_KEY", "secret")
+    graph = toy_graph(episodes=100_000, toy={"seconds": 0.05})
+    beats = peer.listen(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
+    with graph:
+        wait_until(lambda: graph.ledger.lines("end") and beats, 40, "an episode")
+        monkeypatch.setenv("CRBO_KEY", "a guess")
+        impostor(peer, copy_uid, muted=True)
+        wait_until(lambda: len(answers) >= 5, 40, "the second monitor's answers")
+        time.sleep(2.0)
+    begun = rows("episode_runner.sqlite", "SELECT verdict_id FROM executions")
+    assert len(begun) == len(graph.ledger.lines("start")), "each under an approval of its own"
+    assert begun <= rows("monitor.sqlite", "SELECT verdict_id FROM approvals")
+    assert any("proof: " in line for line in graph.said), "the runner says what it does not believe"
+
+
+def impostor(peer: Any, spoil: Any, muted: bool = False) -> None:
     """A monitor of the test's own that approves everything, after `spoil` has had its way with the verdict."""
 
     from crbo_ros.msg import SafetyHeartbeat, SafetyVerdict
@@ -172,7 +206,8 @@ def impostor(peer: Any, spoil: Any) -> None:
 
     heartbeat = peer.publisher(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT)
     beat = SafetyHeartbeat(monitor_uid="impostor", armed=True)
-    peer.node.create_timer(0.05, lambda: heartbeat.publish(beat))
+    if not muted:
+        peer.node.create_timer(0.05, lambda: heartbeat.publish(beat))
 
     def check(request: Any, response: Any) -> Any:
         response.verdict = SafetyVerdict(
@@ -193,7 +228,7 @@ def test_a_runner_takes_no_proposal_of_another_experiment_and_none_from_one_of_t
     toy_graph: Callable[..., Any],
 ) -> None:
     one, two = (toy_graph(only=("optimizer",), episodes=30, experiment=name) for name in ("one", "two"))
-    rest = toy_graph(only=("safety_monitor", "episode_runner"), experiment="two")
+    rest = toy_graph(only=("safety_monitor", "episode_runner"), experiment="two", toy={"seconds": 0.1})
 
     def said(words: Any) -> Callable[..., Any]:
         return lambda: any(words in line for line in rest.said)
@@ -233,7 +268,7 @@ def test_a_wrong_parameter_is_refused_at_start_with_its_name_and_exit_code_1(
 ) -> None:
     graph = toy_graph(only=("optimizer",), optimizer=change)
     with graph:
-        wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
+        wait_until(lambda: graph.processes["optimizer"].code is not None, 60, "the exit")
         assert graph.processes["optimizer"].code == 1
     assert any(said in line for line in graph.said), graph.said
     assert not any("Traceback" in line for line in graph.said)

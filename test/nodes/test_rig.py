@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ros_helpers import wait_until
 
 from crbo_ros.core.space import Space
 from crbo_ros.core.trial import theta_hash
@@ -21,22 +22,24 @@ from crbo_ros.protocol.records import APPROVED, Offer, Verdict
 from crbo_ros.tasks.base import BROKEN, COMPLETED, STOPPED, Outcome, Task
 
 THETA = np.array([0.5])
+PATIENT = 20.0  # s, for machines that stall
+ENDLESS = 20_000  # steps: until it is stopped
 
 
 class Movable(Task):
-    """Moves towards its start for a while, waits there, then takes 20 steps."""
+    """Moves towards its start for a while, waits there, then takes 20 steps (or as many as it is told)."""
 
     name, plants, gamma = "movable", ("none",), 0.5
     space, theta_0 = Space([0.0], [1.0]), THETA
 
-    def __init__(self, holds: bool) -> None:
-        self.holds_start, self.failure = holds, ""
+    def __init__(self, holds: bool, steps: int = 20) -> None:
+        self.holds_start, self.steps, self.failure = holds, steps, ""
         self.events: list[Any] = []
         self.plant_name = "none"
 
     def rollout(self, theta: Any, rng: Any, *, record: bool = False, watch: Any = None) -> Outcome:
-        self.events = []
-        for step in range(-5, 20):
+        self.events, self.drawn = [], rng.random()
+        for step in range(-5, self.steps):
             if step == 0 and self.failure == "raises":
                 raise RuntimeError("a loose cable")
             if reason := watch(float(step), THETA, THETA):
@@ -55,27 +58,26 @@ class Setting:
     """A rig with a gate that somebody keeps open."""
 
     def __init__(self, task: Task) -> None:
-        self.gate, self.alive, self.armed, self.over = Gate(0.3), True, True, threading.Event()
+        self.gate, self.alive, self.armed, self.over = Gate(PATIENT), True, True, threading.Event()
         self.rig = TaskRig(task, self.gate, 1, lambda: None, clock=time.monotonic)
-        self.verdict = Verdict(APPROVED, "e", 0, theta_hash(THETA), "/r", "", "m", valid_for=0.4)
+        self.verdict = Verdict(APPROVED, "e", 0, theta_hash(THETA), "/r", "", "m", valid_for=PATIENT)
+        self.gate.beat(time.monotonic() - 1.0, "m", True)
+        self.gate.beat(time.monotonic(), "m", True)
         threading.Thread(target=self._beat, daemon=True).start()
-        time.sleep(0.15)
 
     def _beat(self) -> None:
         while not self.over.wait(0.03):
             if self.alive:
                 self.gate.beat(time.monotonic(), "m", self.armed, "" if self.armed else "smoke")
 
-    def prepare(self) -> None:
-        self.rig.prepare(Offer("x", "e", "", 0, THETA, theta_hash(THETA), "start"))
+    def prepare(self, id: int = 0, kind: str = "start") -> None:
+        self.rig.prepare(Offer("x", "e", "", id, THETA, theta_hash(THETA), kind))
 
     def begin(self, age: float = 0.0) -> None:
         self.rig.begin(Permit(self.gate, self.verdict, time.monotonic() - age))
 
     def until(self, *stages: Stage) -> Stage:
-        deadline = time.monotonic() + 10.0
-        while self.rig.look().stage not in stages and time.monotonic() < deadline:
-            time.sleep(0.002)
+        wait_until(lambda: self.rig.look().stage in stages, 60.0, f"one of {stages}")
         return self.rig.look().stage
 
 
@@ -119,13 +121,30 @@ def test_any_other_task_does_not_even_reset_before_it_is_approved(make: Any) -> 
     assert len(task.events) == 25
 
 
+@pytest.mark.parametrize(("hardware", "kinds", "alike"), [(False, ("old", "new"), True), (True, ("old", "new"), False),
+                                                          (False, ("acquisition", "acquisition"), False)])  # fmt: skip
+def test_old_and_new_policy_start_from_the_same_state_where_that_is_simulated(
+    make: Any, hardware: bool, kinds: tuple[str, str], alike: bool
+) -> None:
+    task = Movable(holds=False)
+    task.hardware = hardware
+    setting, drawn = make(task), []
+    for id, kind in zip((6, 7), kinds, strict=True):
+        setting.prepare(id, kind)
+        setting.until(Stage.PREPARED)
+        setting.begin()
+        setting.until(Stage.ENDED)
+        drawn.append(task.drawn)
+    assert (drawn[0] == drawn[1]) is alike
+
+
 @pytest.mark.parametrize("holds", [True, False])
 def test_an_approval_that_is_too_old_when_the_plant_would_act_moves_nothing(make: Any, holds: bool) -> None:
     task = Movable(holds)
     setting = make(task)
     setting.prepare()
     setting.until(Stage.PREPARED)
-    setting.begin(age=0.5)
+    setting.begin(age=PATIENT + 0.1)
     assert setting.until(Stage.ENDED) is Stage.ENDED
     assert (setting.rig.look().ran.outcome, setting.rig.look().ran.stopped_by) == (STOPPED, LOST)
     assert max(task.events, default=-1) < 0
@@ -133,12 +152,12 @@ def test_an_approval_that_is_too_old_when_the_plant_would_act_moves_nothing(make
 
 @pytest.mark.parametrize(("how", "kind"), [("dead", LOST), ("held", HELD), ("quit", QUIT)])
 def test_who_stopped_a_running_policy_is_told(make: Any, how: str, kind: str) -> None:
-    task = Movable(holds=True)
+    task = Movable(holds=True, steps=ENDLESS)
     setting = make(task)
     setting.prepare()
     setting.until(Stage.PREPARED)
     setting.begin()
-    time.sleep(0.02)
+    wait_until(lambda: max(task.events) >= 0, what="the first action")
     if how == "dead":
         setting.alive = False
         setting.gate.beat(time.monotonic(), "another", True)
@@ -149,7 +168,33 @@ def test_who_stopped_a_running_policy_is_told(make: Any, how: str, kind: str) ->
     assert setting.until(Stage.ENDED) is Stage.ENDED
     ran = setting.rig.look().ran
     assert (ran.outcome, ran.stopped_by) == (STOPPED, kind)
-    assert len(task.events) < 25
+
+
+@pytest.mark.parametrize("how", ["held", "another monitor", "quit"])
+def test_a_stop_costs_at_most_one_control_period(make: Any, how: str) -> None:
+    """Whenever it comes: at most the action that had been permitted when it was heard is still taken."""
+    task = Movable(holds=False, steps=ENDLESS)
+    setting = make(task)
+    setting.alive = False  # the test beats
+    for repeat, wait in enumerate(np.random.default_rng(1).uniform(0.0, 0.05, 12)):
+        setting.rig.gate = setting.gate = Gate(PATIENT)
+        setting.gate.beat(time.monotonic() - 1.0, "m", True)
+        setting.gate.beat(time.monotonic(), "m", True)
+        task.events = []
+        setting.prepare(repeat)
+        setting.begin()
+        wait_until(lambda: task.events, what="the first action")
+        time.sleep(wait)
+        if how == "held":
+            setting.gate.beat(time.monotonic(), "m", False, "smoke")
+        elif how == "another monitor":
+            setting.gate.beat(time.monotonic(), "another", True)
+        else:
+            setting.rig.stop(QUIT, "told to end")
+        taken = len(task.events)
+        assert setting.until(Stage.ENDED) is Stage.ENDED
+        assert setting.rig.look().ran.outcome == STOPPED
+        assert len(task.events) - taken <= 1
 
 
 def test_an_unexpected_error_is_the_plants_not_the_policys(make: Any) -> None:

@@ -24,37 +24,32 @@ def check(peer: Any, proposal: Any, **fields: Any) -> Any:
     return peer.call(CheckRollout, "check_rollout", proposal=proposal, runner="r", **fields).verdict
 
 
+@pytest.mark.slow
 def test_a_lease_is_renewed_by_runner_status_and_a_late_return_is_recorded(
-    toy_graph: Callable[..., Any], peer: Peer
+    toy_graph: Callable[..., Any], peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from crbo_ros.msg import RunnerStatus
     from crbo_ros.ros import qos
 
-    graph = toy_graph(only=("optimizer",), optimizer={"lease": 1.5})
+    monkeypatch.setenv("TOY_LEASE", "3.0")
+    graph = toy_graph(only=("optimizer",))
     status = peer.publisher(RunnerStatus, "runner_status", qos.LATCHED)
     with graph:
         proposal = asked(peer)
-        assert proposal.lease == 1.5
+        assert proposal.lease == 3.0
         fields = {"runner": "r", "experiment_uid": proposal.experiment_uid, "proposal_id": proposal.id}
-        until = time.monotonic() + 4.0
+        until = time.monotonic() + 6.0
         while time.monotonic() < until:
             status.publish(RunnerStatus(**fields))
             time.sleep(0.1)
         assert open_store(graph).proposal(0).end is TrialStatus.PENDING
         status.publish(RunnerStatus(**{**fields, "proposal_id": -1}))
-        wait_until(lambda: open_store(graph).proposal(0).end is TrialStatus.EXPIRED, 10, "the end of the lease")
+        wait_until(lambda: open_store(graph).proposal(0).end is TrialStatus.EXPIRED, 60, "the end of the lease")
         assert hand_in(peer, proposal).status == 0
         assert open_store(graph).proposal(0).end is TrialStatus.COMPLETED
 
 
-def test_a_lease_that_is_shorter_than_two_episodes_is_refused_at_start(toy_graph: Callable[..., Any]) -> None:
-    graph = toy_graph(only=("optimizer",), optimizer={"lease": 5.0}, toy={"seconds": 3.0})
-    with graph:
-        wait_until(lambda: graph.processes["optimizer"].code is not None, 20, "the exit")
-        assert graph.processes["optimizer"].code == 1
-    assert any("lease: 5 s is less than twice the longest episode" in line for line in graph.said), graph.said
-
-
+@pytest.mark.slow
 def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(
     toy_graph: Callable[..., Any], peer: Peer
 ) -> None:
@@ -84,6 +79,7 @@ def test_a_monitor_without_any_memory_fetches_the_returns_from_the_optimizer(
         assert "3 of 3 returns unverified" in verdicts[-1].reason
 
 
+@pytest.mark.slow
 def test_a_threshold_that_was_set_at_run_time_survives_the_monitors_death(
     toy_graph: Callable[..., Any], peer: Peer
 ) -> None:
@@ -126,19 +122,17 @@ def test_a_verdict_carries_the_questions_nonce_and_a_proof_where_there_is_a_key(
             assert verdict.proof
 
 
-@pytest.mark.parametrize("what", ["safety_heartbeat", "optimizer_state", "/diagnostics"])
-def test_simulated_time_that_stands_still_stops_no_timer(toy_graph: Callable[..., Any], peer: Peer, what: str) -> None:
+def test_simulated_time_that_stands_still_stops_no_timer(toy_graph: Callable[..., Any], peer: Peer) -> None:
     from diagnostic_msgs.msg import DiagnosticArray
 
     from crbo_ros.msg import OptimizerState, SafetyHeartbeat
     from crbo_ros.ros import qos
 
-    kind, profile, node = {
-        "safety_heartbeat": (SafetyHeartbeat, qos.HEARTBEAT, "safety_monitor"),
-        "optimizer_state": (OptimizerState, qos.LATCHED, "optimizer"),
-        "/diagnostics": (DiagnosticArray, 10, "safety_monitor"),
-    }[what]
-    heard = peer.listen(kind, what, profile)
+    heard = [
+        peer.listen(SafetyHeartbeat, "safety_heartbeat", qos.HEARTBEAT),
+        peer.listen(OptimizerState, "optimizer_state", qos.LATCHED),
+        peer.listen(DiagnosticArray, "/diagnostics", 10),
+    ]
     simulated = {"use_sim_time": True}  # and nobody publishes /clock
-    with toy_graph(only=(node,), optimizer=simulated, monitor=simulated):
-        wait_until(lambda: len(heard) >= 3, 15, "three of them")
+    with toy_graph(only=("optimizer", "safety_monitor"), optimizer=simulated, monitor=simulated):
+        wait_until(lambda: min(map(len, heard)) >= 3, 40, "three of each")

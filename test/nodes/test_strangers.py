@@ -46,6 +46,7 @@ def test_a_stranger_may_tighten_but_not_loosen_and_a_flood_does_not_keep_stop_an
         assert "proof" in set_drop(2.0).reason
         assert peer.command(graph, "set", j_min_drop=1.8).accepted
         wait_until(lambda: any("j_min_drop is 1.8" in line for line in graph.said), 30, "the log's line")
+        wait_until(lambda: beats, 30, "a heartbeat")
         uid = beats[-1].experiment_uid
         returns = peer.publisher(EpisodeReturn, "episode_return", qos.HISTORY)
         verdicts = peer.publisher(SafetyVerdict, "safety_verdict", qos.HISTORY)

@@ -207,7 +207,25 @@ def test_encoders_that_stand_still_vouch_for_nothing(record: Record, tmp_path: P
         for _ in range(300):
             job.command([2.5])
     safe = job.make_safe(last=True)
-    assert (safe.confirmed, "cannot vouch" in safe.reason, record.voltage) == (False, True, 0.0)
+    assert (safe.confirmed, "may be dead" in safe.reason, record.voltage) == (False, True, 0.0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_encoders_that_die_just_before_a_stop_vouch_for_nothing(record: Record, tmp_path: Path, steps: int) -> None:
+    job = device(record, tmp_path, "old readings")
+    for step in range(18 + steps):  # (the driver's 20th exchange is the first with an old reading)
+        job.command([2.5 * (-1) ** (step // 10)])
+    safe = job.make_safe(last=True)
+    assert (safe.confirmed, "may be dead" in safe.reason, record.voltage) == (False, True, 0.0), safe
+    assert not job.make_safe(last=False).confirmed, "asked again, it has not become true"
+
+
+def test_a_standstill_that_nobody_drove_is_confirmed(record: Record, tmp_path: Path) -> None:
+    job = device(record, tmp_path, "")
+    assert job.make_safe(last=False).confirmed  # as it was opened
+    for _ in range(10):
+        job.command([0.0])
+    assert job.make_safe(last=False).confirmed
 
 
 def test_zero_volts_come_before_any_reading(record: Record, tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ def test_a_whole_episode_runs_and_reports_its_timing(monkeypatch: pytest.MonkeyP
     assert card.voltages[-1] == 0.0
 
 
+def test_the_person_who_consents_is_told_the_voltages_and_when_they_end() -> None:
+    words = QubeHardware("pal", max_voltage=4.0).limits_in_words()
+    assert words == "up to 4 V, 13 V in the swing-up; 0 V after 12 ms without a command"
+
+
 def test_voltages_are_clipped_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     plant, card = connect(monkeypatch, "gym_brt")
     with plant:

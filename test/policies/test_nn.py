@@ -1,5 +1,6 @@
 """The network policy: theta in and out, files, and the same numbers as torch."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from crbo_ros.errors import InvalidInput
 from crbo_ros.policies.nn import NNPolicy
+
+ORACLE = Path(__file__).with_name("recorded_torch.json")
+INPUTS = np.random.default_rng(1).normal(size=(20, 5))
 
 
 def random_policy(seed: int = 0, n_in: int = 5, n_out: int = 1, hidden: int = 64) -> NNPolicy:
@@ -27,18 +31,29 @@ def random_policy(seed: int = 0, n_in: int = 5, n_out: int = 1, hidden: int = 64
     return NNPolicy({**arrays, "input_scale": rng.uniform(0.5, 2.0, n_in), "input_offset": rng.normal(size=n_in)})
 
 
-@pytest.mark.parametrize("n_out", [1, 2])
-def test_it_computes_what_torch_computes(n_out: int) -> None:
-    torch = pytest.importorskip("torch")
+def torch_says(n_out: int) -> Any:
+    """A torch network with the same weights, on 20 inputs."""
+    import torch
+
     policy = random_policy(n_out=n_out)
     layers = [torch.nn.Linear(5, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, n_out)]
     for layer, w, b in zip(layers, policy.layers()[::2], policy.layers()[1::2], strict=True):
         layer.double()
         layer.weight.data, layer.bias.data = torch.tensor(w.T.copy()), torch.tensor(b)
     net = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
-    for x in np.random.default_rng(1).normal(size=(20, 5)):
-        scaled = (x - policy.input_offset) * policy.input_scale
-        np.testing.assert_allclose(policy(x), net(torch.tensor(scaled)).detach().numpy(), rtol=1e-12, atol=1e-13)
+    return net(torch.tensor((INPUTS - policy.input_offset) * policy.input_scale)).detach().numpy()
+
+
+@pytest.mark.parametrize("n_out", [1, 2])
+def test_it_computes_what_torch_computes(n_out: int) -> None:
+    policy, recorded = random_policy(n_out=n_out), json.loads(ORACLE.read_text())[str(n_out)]
+    np.testing.assert_allclose([np.atleast_1d(policy(x)) for x in INPUTS], recorded, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_out", [1, 2])
+def test_torch_still_computes_what_is_recorded(n_out: int) -> None:
+    np.testing.assert_allclose(torch_says(n_out), json.loads(ORACLE.read_text())[str(n_out)], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize(("n_out", "n_weights"), [(1, 65), (2, 130)])
@@ -98,3 +113,7 @@ def test_layers_that_do_not_fit_or_are_not_finite_are_refused(name: str, value: 
     arrays = {key: getattr(policy, key) for key in ("w1", "b1", "w2", "b2", "w3", "b3")}
     with pytest.raises(InvalidInput, match=name):
         NNPolicy({**arrays, name: value})
+
+
+if __name__ == "__main__":  # record anew, where torch is installed
+    ORACLE.write_text(json.dumps({n_out: torch_says(n_out).tolist() for n_out in (1, 2)}, indent=0) + "\n")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crbo_ros.errors import StoreError
-from crbo_ros.protocol.gate import HELD, LOST, SETTLED, Gate, Permit, Presence
+from crbo_ros.protocol.gate import HELD, LOST, MOST, SETTLED, Gate, Permit, Presence
 from crbo_ros.protocol.records import APPROVED, VETOED, WAITING, Episode, Offer, Verdict
 from crbo_ros.protocol.spool import Spool
 
@@ -68,6 +68,47 @@ def test_a_verdict_without_the_key_of_this_graph_is_no_verdict() -> None:
         assert not replace(signed, **changes).proven("secret"), "what was signed cannot be changed"
 
 
+def test_a_held_monitor_says_why_and_how_often_it_was_stopped() -> None:
+    gate = Gate(0.5)
+    assert gate.holds == 0
+    gate.beat(0.0, "m", False, "smoke", holds=4)
+    obstacle = gate.obstacle(0.1)
+    assert obstacle is not None
+    assert (obstacle.kind, obstacle.reason, gate.holds) == (HELD, "smoke", 4)
+    gate.beat(0.1, "m", False)
+    obstacle = gate.obstacle(0.2)
+    assert obstacle is not None
+    assert "not armed" in obstacle.reason
+
+
+def test_a_flood_of_names_is_counted_and_not_kept_and_those_that_were_heard_stay() -> None:
+    presence = Presence(1.0)
+    for i in range(1000):
+        presence.hear(0.001 * i, f"s{i}")
+    assert 1 < presence.count(1.0) == len(presence._heard) <= MOST
+    presence.hear(1.0, "s0")
+    assert presence._heard["s0"] == 1.0, "who is known already is heard again"
+    presence.hear(2.5, "later")
+    assert presence.count(2.5) == 1
+
+
+def test_who_was_heard_in_time_is_there_and_who_will_be_heard_is_not() -> None:
+    presence = Presence(1.0)
+    presence.hear(0.0, "a")
+    presence.hear(1.0, "b")
+    assert (presence.count(1.0), presence.count(0.5)) == (2, 1), "a clock that went back counts nobody twice"
+
+
+def test_the_gate_says_since_when_and_opens_as_soon_as_a_monitor_is_settled() -> None:
+    gate = Gate(0.5)
+    assert "never" in gate.obstacle(0.0).reason  # type: ignore[union-attr]
+    gate.beat(0.0, "m", True)
+    assert "only just now" in gate.obstacle(0.0).reason  # type: ignore[union-attr]
+    gate.beat(SETTLED, "m", True)
+    assert gate.obstacle(SETTLED, VERDICT) is None
+    assert "1.95 s ago" in gate.obstacle(2.0).reason  # type: ignore[union-attr]
+
+
 def test_the_gate_tells_a_lost_monitor_from_one_that_holds() -> None:
     gate = Gate(0.5)
     kinds = []
@@ -94,6 +135,14 @@ def test_a_burst_of_old_heartbeats_after_a_freeze_opens_no_gate() -> None:
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0, 86400.0])
 def test_a_jump_of_the_clock_opens_no_gate(jump: float) -> None:
     assert open_gate().obstacle(jump) is not None
+
+
+def test_after_a_step_back_of_the_clock_a_living_monitor_opens_the_gate_again() -> None:
+    gate = open_gate(now=100.0)
+    gate.beat(5.0, "m", True)
+    assert gate.obstacle(5.0) is not None, "heard only just now, on this clock"
+    gate.beat(5.0 + 2.0 * SETTLED, "m", True)
+    assert gate.obstacle(5.0 + 2.0 * SETTLED) is None
 
 
 def test_two_living_monitors_open_no_gate() -> None:
@@ -163,4 +212,37 @@ def test_an_approval_is_used_once_says_the_disk(tmp_path: Path) -> None:
     spool.begin("u1", "q", OFFER, "v1")
     with pytest.raises(StoreError):
         spool.begin("u2", "q", OFFER, "v1")
+    spool.close()
+
+
+def test_a_fault_of_the_plant_stays_on_disk_until_a_person_clears_it(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    spool = Spool(path)
+    assert spool.fault() == ""
+    spool.latch("the card is silent")
+    spool = reopened(spool, path)
+    assert spool.fault() == "the card is silent"
+    spool.latch("and hot")
+    assert spool.fault() == "and hot"
+    spool.latch("")
+    assert reopened(spool, path).fault() == ""
+
+
+def test_breaks_of_the_plant_are_counted_for_their_request_and_not_forgiven(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool.sqlite")
+    for uid, request, broken in (("u1", "q", True), ("u2", "q", False), ("u3", "other", True)):
+        spool.begin(uid, request, OFFER, f"v{uid}")
+        spool.interrupt(uid, "why", broken=broken)
+    assert (spool.breaks("q"), spool.interruptions("q"), spool.breaks("none")) == (1, 1, 0)
+    spool.forgive("q")
+    assert (spool.breaks("q"), spool.interruptions("q")) == (1, 0)
+    spool.close()
+
+
+def test_what_a_person_told_the_runner_is_written_down(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool.sqlite")
+    spool.log_command("clear", "fault", "ann", 12.5)
+    assert next(tuple(row) for row in spool.database.query("SELECT * FROM commands"))[:4] == (
+        12.5, "ann", "clear", "fault",
+    )  # fmt: skip
     spool.close()

@@ -18,7 +18,8 @@ from crbo_ros.protocol import chain, store
 from crbo_ros.protocol.chain import Head
 from crbo_ros.protocol.database import Database
 from crbo_ros.protocol.monitor import SafetyMonitor
-from crbo_ros.protocol.repair import repair, schema_of, verify
+from crbo_ros.protocol.repair import repair
+from crbo_ros.protocol.salvage import EXPERIMENT, schema_of, verify
 from crbo_ros.protocol.spool import Spool
 from crbo_ros.protocol.store import ExperimentStore
 from crbo_ros.view.record import stored_method
@@ -76,6 +77,28 @@ def test_every_value_of_every_row_is_covered(folder: Path, name: str) -> None:
                 connection.execute("ROLLBACK TO s")
 
 
+def test_checksums_are_those_of_the_files_that_are_out_there() -> None:
+    assert chain.checksum("t", [1, 2.5, b"x", None, "a"]) == "6558ae2a3bacfe0ad12537c8620ecc7c"
+    assert chain.link("b", 3, "[]") == "cc3633cfe53a66f3e17160fd72640beee281163dc1a46eaae6ccfd5860d41411"
+    rows: list[list[Any]] = [[1], [1.0], ["1"], [b"1"], [None], ["None"], [1, 1], [11]]
+    assert len({chain.checksum("t", row) for row in rows}) == len(rows), "each value by its type and its length"
+
+
+def test_a_chain_whose_newest_entry_was_changed_or_moved_shows(folder: Path) -> None:
+    path = folder / "runner.sqlite"
+    newest = "number = (SELECT max(number) FROM chain)"
+    for sql in (
+        f"UPDATE chain SET digest = '0' WHERE {newest}",
+        f"UPDATE chain SET number = number + 5 WHERE {newest}",
+    ):
+        shutil.copy(path, folder / "copy.sqlite")
+        change(folder / "copy.sqlite", sql)
+        with contextlib.closing(sqlite3.connect(folder / "copy.sqlite")) as connection:
+            found = chain.damages(connection, schema_of(path)[0])
+        assert found[0].startswith("entry ")
+        assert found[0].endswith("of the chain does not follow from those before it")
+
+
 def test_an_added_row_and_a_changed_declaration_show(folder: Path) -> None:
     change(folder / "runner.sqlite", "INSERT INTO heads VALUES ('x', 1, 'y')")
     with pytest.raises(StoreError, match="never written"):
@@ -115,9 +138,12 @@ def test_a_head_of_another_history_is_refused_and_a_strangers_is_not_kept_for_ev
     own = spool.database.heads[0]
     with pytest.raises(StoreError, match="not the one that somebody has seen"):
         spool.database.meet([Head(own.store, own.count, "0" * 64)], "somebody")
+    spool.database.meet([Head("", 5, "x")], "somebody without a store")
+    assert spool.database.heads == [own]
     spool.database.meet([Head(f"s{i}", i, "x") for i in range(500)], "a stranger")
     assert len(spool.database.heads) <= 8
     spool.new_request()
+    assert len(spool.database.heads) == 8, "what was written is still known"
     spool.close()
     assert len(Spool(tmp_path / "s.sqlite").database.heads) == 8
 
@@ -178,6 +204,59 @@ def test_repair_brings_back_what_others_know_and_says_what_is_lost(
         assert found[what] == reference[1][what], what
 
 
+@pytest.mark.parametrize("name", ["experiment", "monitor", "runner"])
+def test_a_file_that_does_not_know_its_own_tables_any_more_is_brought_back(
+    folder: Path, reference: tuple[Path, dict[str, Any]], name: str
+) -> None:
+    path = folder / f"{name}.sqlite"
+    data = path.read_bytes()
+    for word, wrong in (
+        (b"CREATE TABLE", b"CRE!TE TABLE"),
+        (b"CREATE", b"\xff\xff\xff\xff\xff\xff"),
+        (data[100:108], b"\0" * 8),
+    ):
+        path.write_bytes(data.replace(word, wrong, 1))
+        with pytest.raises(StoreError, match="repair"):
+            flips.Stores(folder)
+        told, whole = repair(folder, stored_method)
+        assert whole, told
+        assert "LOST" not in "\n".join(told)
+        with contextlib.closing(SafetyMonitor(flips.PROBLEM, folder / "monitor.sqlite")) as monitor:
+            monitor.rearm()
+        found = flips.content(folder)
+        assert found["episodes"] == reference[1]["episodes"]
+        assert found["next"] == reference[1]["next"]
+
+
+def test_results_that_no_store_has_any_more_come_from_a_bag(
+    folder: Path, reference: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mcap_ros2")
+    bag = tmp_path / "x.mcap"
+    assert cli.main(["export", str(folder), "--mcap", "--output", str(bag), "--namespace", "lab"]) == 0
+    (folder / "runner.sqlite").unlink()
+    change(folder / EXPERIMENT, "UPDATE episodes SET value = 3 WHERE proposal_id = 2")
+    shutil.copytree(folder, tmp_path / "without")
+    assert cli.main(["repair", str(tmp_path / "without")]) == 0
+    assert "LOST: the return of proposal 2" in capsys.readouterr().out
+    assert cli.main(["repair", str(folder), "--bag", str(bag)]) == 0
+    said = capsys.readouterr().out
+    assert "the result of proposal 2 (completed) came from a bag, unverified" in said
+    assert "LOST" not in said
+    with contextlib.closing(ExperimentStore(folder / EXPERIMENT)) as opened:
+        found = {e.proposal_id: e.value for e in opened.episodes()}
+    assert found == {e["proposal_id"]: e["value"] for e in reference[1]["episodes"]}
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100])
+def test_what_is_no_bag_is_refused_with_a_sentence(
+    folder: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.mcap").write_bytes(content)
+    assert cli.main(["repair", str(folder), "--bag", str(tmp_path / "x.mcap")]) == 1
+    assert "x.mcap: is " in capsys.readouterr().err
+
+
 def test_a_whole_store_of_the_former_version_is_refused_with_what_to_do_and_taken_over_by_repair(folder: Path) -> None:
     with behind_its_back(folder / "experiment.sqlite") as connection:
         for statement in ("DROP TABLE chain", "DROP TABLE heads", "PRAGMA user_version=2"):
@@ -201,6 +280,14 @@ def test_best_json_of_which_a_digit_was_changed_is_refused(folder: Path, capsys:
     path.write_text(text)
     assert cli.main(["rollout", "furuta", "--theta", str(path)]) == 1
     assert "a policy of task 'flips', not of 'furuta'" in capsys.readouterr().err
+
+
+def test_a_store_that_was_closed_has_let_go_of_its_file(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "s.sqlite")
+    spool.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        spool.database._connection.execute("SELECT 1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.lock", "s.sqlite"], "the log went with it"
 
 
 def test_an_experiments_folder_is_its_users_alone(tmp_path: Path) -> None:

@@ -12,11 +12,23 @@ import pytest
 
 from crbo_ros.bench import loop as simulation
 from crbo_ros.core.problem import differences
+from crbo_ros.core.space import Space
 from crbo_ros.core.trial import theta_hash
-from crbo_ros.protocol import ports, runner
+from crbo_ros.protocol import ports, questions, runner
 from crbo_ros.protocol.gate import Gate, Permit
 from crbo_ros.protocol.ports import Answer, Command, Limits, Progress, Ran, Receipt, Safe, Stage, State
-from crbo_ros.protocol.records import APPROVED, COMPLETED, STOPPED, VETOED, WAITING, Episode, Offer, Verdict
+from crbo_ros.protocol.records import (
+    APPROVED,
+    COMPLETED,
+    FAILED,
+    RETURNED,
+    STOPPED,
+    VETOED,
+    WAITING,
+    Episode,
+    Offer,
+    Verdict,
+)
 from crbo_ros.protocol.runner import EpisodeLoop
 
 THETA = np.array([0.25, 0.5])
@@ -30,21 +42,22 @@ def test_no_schedule_breaks_a_promise() -> None:
 # -- mutations: each breaks one promise, and the schedules must find it --------------------------------
 
 
-def source(old: str, new: str) -> Callable[[Any], None]:
-    """The loop with a piece of its source changed."""
+def source(
+    old: str, new: str, part: Any = runner, name: str = "EpisodeLoop", user: str = "crbo_ros.bench.simulated"
+) -> Callable[[Any], None]:
+    """The loop, or another `part` with the class `name` that `user` makes, with a piece of its source changed."""
 
     def mutate(patch: Any) -> None:
         import inspect
+        import sys
 
-        text = inspect.getsource(runner)
+        text = inspect.getsource(part)
         assert text.count(old) >= 1, old
         module = type(runner)("mutant")
         module.__dict__["__name__"] = "crbo_ros.protocol.mutant"
-        import sys
-
         patch.setitem(sys.modules, "crbo_ros.protocol.mutant", module)
         exec(compile(text.replace(old, new), "mutant", "exec"), module.__dict__)
-        patch.setattr("crbo_ros.bench.simulated.EpisodeLoop", module.__dict__["EpisodeLoop"])
+        patch.setattr(f"{user}.{name}", module.__dict__[name])
 
     return mutate
 
@@ -71,9 +84,15 @@ MUTATIONS: dict[str, Callable[[Any], None]] = {
     ),
     "an approval never grows old": ageless_permit,
     "a running policy does not ask": deaf_permit,
-    "an answer to another question is taken": source("question.nonce != nonce or ", ""),
+    "an answer to another question is taken": source(
+        "question is None or question.nonce != nonce",
+        "question is None",
+        questions,
+        "Questions",
+        "crbo_ros.protocol.runner",
+    ),
     "an interruption is not written": source(
-        "        self._notes.append(partial(self.spool.interrupt, uid, reason, broken))\n", ""
+        "        self.outbox.note(partial(self.spool.interrupt, uid, reason, broken))\n", ""
     ),
     "a lost monitor ends the proposal": source("(begun and ran.stopped_by == HELD)", "begun"),
     "a broken plant does not latch": source(
@@ -83,12 +102,12 @@ MUTATIONS: dict[str, Callable[[Any], None]] = {
     "a fault is forgotten by a restart": source("if fault := self.spool.fault():", 'if fault := "":'),
     "quit does not stop the plant": source("            self.rig.stop(QUIT, self._quitting)\n", "            pass\n"),
     "a result that the disk refuses is dropped": source(
-        "                self._not_before = now + self.limits.retry\n        if self._kept",
-        "                self._kept = None\n        if self._kept",
+        "                self.questions.wait(now, self.limits.retry, str(error))\n        if self.outbox.kept",
+        "                self.outbox.kept = None\n        if self.outbox.kept",
     ),
     "a result is handed in once and forgotten": source(
-        "        self.link.report(self._unreported[0])\n",
-        "        self.link.report(self._unreported[0])\n        del self._unreported[0]\n",
+        "        self.link.report(self.outbox.unreported[0])\n",
+        "        self.link.report(self.outbox.unreported[0])\n        del self.outbox.unreported[0]\n",
     ),
     "what was broken off is repeated for ever": source("if hand.begun > self.limits.repeats:", "if False:"),
 }
@@ -296,7 +315,7 @@ def test_a_plant_is_made_safe_while_an_operator_takes_time_and_prepared_again_th
     bench.offer()
     for _ in range(30):
         bench.run(0.2)
-        if bench.loop._question is not None:
+        if bench.loop.questions.in_hand is not None:
             bench.judge(WAITING)
     assert bench.rig.progress.stage is Stage.ENDED, "nobody balances a pendulum for a person who thinks"
     assert (bench.loop.state, bench.rig.begun) == (State.JUDGE, 0)
@@ -515,5 +534,168 @@ def test_real_things_wait_for_the_operators_first_consent() -> None:
     bench = Bench(consent="task furuta moves the real plant qube_pal")
     assert bench.run(3.0) is State.HELD
     assert "waits for the operator's consent (clear): task furuta moves the real" in bench.loop.status.message
+    bench.loop.consent += ". Threshold: 0.3"
+    assert bench.run(0.2) is State.HELD
+    assert bench.loop.status.message.endswith("Threshold: 0.3"), "as it stands now"
     bench.loop.told(Command.CLEAR)
     assert bench.run(0.2) is State.ASK
+
+
+@pytest.mark.parametrize(
+    ("theta", "hash", "said"),
+    [([0.25, 7.0], "", "theta[1]"), ([0.25, 0.5], "0" * 64, "theta_hash"), ([0.2], "", "theta")],
+)
+def test_a_theta_that_is_damaged_or_outside_the_domain_never_runs_and_comes_back_as_failed(
+    theta: list[float], hash: str, said: str
+) -> None:
+    bench = Bench(space=Space([0.0, 0.0], [1.0, 1.0]))
+    bench.run(0.3)
+    nonce, _ = bench.link.last("propose")
+    vector = np.array(theta)
+    offer = Offer("x", "e", "", 0, vector, kind="start", lease=600.0, theta_hash=hash or theta_hash(vector))
+    bench.loop.proposed(bench.now, nonce, Answer(ports.OK, offer=offer, experiment="x"))
+    bench.run(0.5)
+    (episode,) = bench.memory.results.values()
+    assert (episode.outcome, bench.rig.begun, bench.link.count("check")) == (FAILED, 0, 0)
+    assert said in episode.reason
+
+
+def test_what_a_command_does_not_say_it_does_not_do() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.loop.told(Command.STOP)
+    ran = bench.rig.progress.ran
+    assert ran is not None
+    assert (ran.reason, ran.stopped_by) == ("stop was called", "held")
+    assert not bench.loop._cleared
+    bench = Bench(consent="it moves")
+    bench.loop.told(Command.CLEAR)
+    assert (bench.loop._cleared, bench.loop._give_back) == (True, False)
+
+
+def test_the_end_of_another_experiment_is_not_ours_while_held() -> None:
+    bench = Bench(consent="it moves")
+    bench.run(1.5)
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, reason="over", experiment="another"))
+    assert bench.run(0.2) is State.HELD
+    bench.run(5.0)
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.WAIT, reason="later", experiment="x"))
+    assert bench.run(0.2) is State.HELD, "waiting is no end"
+    bench.run(5.0)
+    nonce, _ = bench.link.last("propose")
+    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, reason="over", experiment="x"))
+    assert bench.run(0.2) is State.DONE
+
+
+def test_a_result_that_was_acknowledged_is_settled_on_disk_and_counted() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.end()
+    bench.run()
+    (uid,) = bench.memory.results
+    settled: list[Any] = []
+    bench.memory.settle = lambda *what: settled.append(what)  # type: ignore[method-assign]
+    bench.loop.acknowledged(bench.now, uid, Receipt(ports.ACCEPTED, "thanks"))
+    bench.run(0.3)
+    assert settled == [(uid, "done", "thanks")]
+    assert bench.loop.status.episodes == 1
+
+
+def test_what_was_stopped_keeps_its_own_reason() -> None:
+    bench = Bench()
+    bench.to_run()
+    bench.rig.progress = Progress(Stage.ENDED, Ran(STOPPED, reason="smoke", stopped_by="held"))
+    bench.run(0.2)
+    (episode,) = bench.memory.results.values()
+    assert (episode.outcome, episode.reason) == (STOPPED, "smoke")
+
+
+def test_policies_that_fail_one_after_the_other_hold_the_runner_and_a_good_one_in_between_does_not() -> None:
+    def one(id: int, outcome: str) -> State:
+        bench.to_run(id)
+        bench.rig.progress = Progress(Stage.ENDED, Ran(outcome, 0.5 if outcome == COMPLETED else math.nan, "why"))
+        bench.run(0.2)
+        bench.loop.acknowledged(bench.now, bench.link.last("report").episode_uid, Receipt(ports.ACCEPTED))
+        return bench.run(0.2)
+
+    bench = Bench()
+    most = bench.loop.limits.failures
+    states = [one(i, FAILED) for i in range(most - 1)]
+    assert State.HELD not in states
+    one(most, COMPLETED)
+    states = [one(100 + i, FAILED) for i in range(most)]
+    assert State.HELD not in states[:-1]
+    assert states[-1] is State.HELD
+
+
+def test_a_proposal_that_is_given_back_by_the_operator_is_returned_on_record() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.to_run()
+        bench.make()
+    bench.run(0.3)
+    bench.offer()
+    assert bench.run(0.2) is State.HELD
+    bench.loop.told(Command.GIVE_BACK)
+    bench.run(0.3)
+    (episode,) = bench.memory.results.values()
+    assert (episode.outcome, episode.reason) == (RETURNED, "given back by the operator")
+
+
+def test_a_broken_plant_is_stopped_before_anything_is_written_and_its_state_is_said() -> None:
+    bench = Bench()
+    bench.to_run()
+    stops: list[str] = []
+    bench.rig.stop = lambda kind, reason: stops.append(reason)  # type: ignore[method-assign]
+    bench.rig.progress, bench.rig.unsafe = Progress(Stage.BROKEN, reason="no driver"), "still 2 V"
+    assert bench.run(0.1) is State.FAULT
+    assert stops[:1] == ["no driver"]
+    assert "still 2 V" in bench.loop.status.plant_reason
+
+
+def test_told_to_end_while_the_plant_is_being_prepared_it_asks_nobody_any_more() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    bench.rig.prepare = lambda offer: setattr(bench.rig, "progress", Progress(Stage.PREPARING))  # type: ignore[method-assign]
+    bench.offer()
+    bench.run(0.1)
+    bench.loop.told(Command.QUIT, "Ctrl-C")
+    bench.rig.progress = Progress(Stage.PREPARED)
+    bench.run(0.3)
+    assert (bench.link.count("check"), bench.rig.begun) == (0, 0)
+    assert bench.loop.state is State.ENDED
+
+
+def test_the_robot_is_left_with_the_best_policy_once() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    nonce, _ = bench.link.last("propose")
+    best = Offer("x", "e", "", 3, THETA, kind="best", theta_hash=theta_hash(THETA))
+    bench.loop.proposed(bench.now, nonce, Answer(ports.DONE, reason="over", offer=best, experiment="x"))
+    bench.run(0.2)
+    assert bench.rig.rested is THETA
+
+
+def test_what_it_waits_for_is_said_once_after_a_second_and_a_wrong_optimizer_once() -> None:
+    bench = Bench()
+    bench.link.obstacle = lambda whom: "is not there"  # type: ignore[method-assign]
+    bench.run(0.8)
+    assert [line for line in bench.said if "waits" in line] == []
+    bench.run(5.0)
+    assert len([line for line in bench.said if "waits" in line]) == 1
+    bench = Bench()
+    for _ in range(3):
+        bench.run(0.8)
+        nonce, _ = bench.link.last("propose")
+        bench.loop.proposed(bench.now, nonce, Answer(ports.WAIT, reason="later", experiment="another"))
+    assert len([line for line in bench.said if "another" in line]) == 1
+
+
+def test_a_question_is_put_once_however_often_the_loop_is_called_at_that_moment() -> None:
+    bench = Bench()
+    bench.run(0.3)
+    for _ in range(5):
+        bench.loop.step(bench.now)
+    assert bench.link.count("propose") == 1

@@ -174,7 +174,7 @@ def test_a_hold_waits_neither_for_what_is_computed_nor_for_the_disk(tmp_path: Pa
     held = threading.Thread(target=lambda: monitor.hold("smoke"))
     with monitor._lock, monitor.database.lock:  # as while it computes and writes
         held.start()
-        held.join(1.0)
+        held.join(60.0)
         assert monitor.stopped == "smoke"
         assert monitor.waiting == []
 
@@ -348,8 +348,8 @@ def test_coverage_is_scored_by_the_monitors_own_record_and_survives_a_restart(tm
     monitor.add_return(seen(THETA_0, 1.0, 0))
     good, bad = check(monitor, [0.5, 0.6], 1), check(monitor, [0.6, 0.5], 2)
     monitor.add_return(seen([0.5, 0.6], 1.0, 1, good.verdict_id))
-    monitor.add_return(seen([0.6, 0.5], 0.2, 2, bad.verdict_id))
-    monitor.add_return(seen([0.6, 0.5], 0.2, 2, bad.verdict_id))  # known already
+    monitor.add_return(seen([0.6, 0.5], -9.0, 2, bad.verdict_id))
+    monitor.add_return(seen([0.6, 0.5], -9.0, 2, bad.verdict_id))  # known already
     assert (monitor.n, monitor.score.coverage) == (3, 0.5)
     monitor.close()
     monitor = make(tmp_path)

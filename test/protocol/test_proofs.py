@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crbo_ros.protocol.proofs import KEY, Challenges, find_key, keep_key, prove
+from crbo_ros.protocol.proofs import KEY, Challenges, find_key, forget_key, keep_key, prove
 
 
 def test_a_command_is_accepted_with_its_proof_once_and_no_other_command_with_it() -> None:
@@ -39,6 +39,8 @@ def test_the_key_is_kept_for_its_user_alone_and_found_by_the_experiments_name(
 ) -> None:
     folder = tmp_path / "experiments" / "e"
     folder.mkdir(parents=True)
+    keep_key(tmp_path, "mine")
+    monkeypatch.chdir(tmp_path)
     (folder / "operator.key").symlink_to(tmp_path / "elsewhere")  # somebody else's idea of where it should go
     keep_key(folder, "secret")
     assert stat.S_IMODE((folder / "operator.key").lstat().st_mode) == 0o600
@@ -47,5 +49,11 @@ def test_the_key_is_kept_for_its_user_alone_and_found_by_the_experiments_name(
     monkeypatch.delenv(KEY, raising=False)
     assert find_key("e") == "secret"
     assert find_key("another") == find_key("") == ""
+    forget_key(folder, "that of another graph")
+    assert find_key("e") == "secret"
+    forget_key(folder, "secret")
+    forget_key(folder, "secret")
+    assert find_key("e") == ""
+    assert list(folder.iterdir()) == []
     monkeypatch.setenv(KEY, "from outside")
     assert find_key("e") == "from outside"

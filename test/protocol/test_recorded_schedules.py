@@ -75,11 +75,11 @@ class RecordedRunner(Runner):
     def __init__(self, world: Recorder, name: str) -> None:
         self.record = world
         super().__init__(world, name)
-        self.loop.spool = self.memory = RecordedDisk(self)
+        self.loop.spool = self.loop.outbox.spool = self.memory = RecordedDisk(self)
         self.loop.rig = self.rig = RecordedRig(self)
 
     def on_judged(self, nonce: str, verdict: Verdict) -> None:
-        question = self.loop._question
+        question = self.loop.questions.in_hand
         draw = self.world.rng.random()
         if question is not None and question.nonce == nonce and self.loop.state is State.JUDGE:
             how = verdict.status
@@ -91,7 +91,7 @@ class RecordedRunner(Runner):
         super().on_judged(nonce, verdict)
 
     def on_acknowledged(self, uid: str, receipt: Receipt) -> None:
-        unreported = self.loop._unreported
+        unreported = self.loop.outbox.unreported
         if unreported and unreported[0].episode_uid == uid:
             if self.world.rng.random() < 0.2:
                 receipt = Receipt(ports.RETRY, "disk full")

@@ -1,5 +1,6 @@
 """The optimizer's side of the protocol, without ROS: idempotent, crash-safe, and clear about what it refuses."""
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -23,7 +24,7 @@ from crbo_ros.protocol.optimizer import OptimizerServer
 from crbo_ros.protocol.ports import ACCEPTED, DONE, DUPLICATE, OK, REFUSED, RETRY, WAIT
 from crbo_ros.protocol.records import Episode, Verdict
 from crbo_ros.protocol.spool import Spool
-from crbo_ros.protocol.store import SCHEMA_VERSION, ExperimentStore
+from crbo_ros.protocol.store import SCHEMA_VERSION, ExperimentStore, scale_blob, stored_space
 from crbo_ros.registry import make_method
 
 SPACE = Space([-1.0, -2.0], [1.0, 2.0])
@@ -191,10 +192,12 @@ def test_asking_again_for_a_proposal_renews_its_lease(tmp_path: Path) -> None:
     assert experiment.expire_due() == []
 
 
-def test_a_lease_that_is_shorter_than_two_episodes_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="lease: 30 s is less than twice the longest episode"):
-        open_experiment(tmp_path, problem=replace(PROBLEM, episode_seconds=20.0), lease=30.0)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(("episode", "lease"), [(20.0, 600.0), (1000.0, 2000.0)])
+def test_a_lease_is_never_shorter_than_two_of_the_longest_episodes(
+    tmp_path: Path, episode: float, lease: float
+) -> None:
+    experiment = open_experiment(tmp_path, problem=replace(PROBLEM, episode_seconds=episode))
+    assert experiment.propose("r", "q").offer.lease == lease
 
 
 # -- late, and given back --------------------------------------------------------------------------------
@@ -317,10 +320,11 @@ def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else
         now[0] += 2.0
         experiment.expire_due()
     if killed:  # between the commit and the method's death, so that only the replay can notice
-        experiment._tell = lambda *_: ""
+        experiment.learner.tell = lambda *_: ""
     status, reason = experiment.acknowledge(episode(experiment, answer, 0.666))
     assert status == ACCEPTED
     assert killed or "could not use it (LinAlgError: not positive definite)" in reason
+    assert killed or experiment.message == reason
     if not killed:
         play(experiment, 2)
     experiment.close()
@@ -331,6 +335,49 @@ def test_a_return_that_breaks_the_method_stays_on_record_and_breaks_nothing_else
     assert experiment.method.n == len(experiment.store.episodes()) - 1
     assert experiment.method.pending == []
     play(experiment, 2)
+
+
+def test_a_method_that_cannot_propose_is_said_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = play(open_experiment(tmp_path / "healthy"), 5)
+    experiment, asked = open_experiment(tmp_path / "ill"), []
+    play(experiment, 4)
+    with monkeypatch.context() as ill:
+
+        def broken(self: CRBO, id: int) -> None:
+            asked.append(id)
+            raise np.linalg.LinAlgError("not positive definite")
+
+        ill.setattr(CRBO, "_propose", broken)
+        assert not experiment.prepare(), "for whoever asks to hear of"
+        answer = experiment.propose("r", "x")
+        assert (answer.status, answer.alarm, experiment.state) == (WAIT, True, "error")
+        assert "method crbo made no proposal (LinAlgError: not positive definite)" in answer.reason
+        assert "resume" in answer.reason
+        assert "finish" in answer.reason
+        count = len(asked)
+        assert experiment.propose("r", "x").status == WAIT
+        assert not experiment.prepare()
+        assert len(asked) == count, "it is not tried again and again"
+        assert experiment.summary()["state"] == "error"
+        assert (experiment.method.n, experiment.pending, len(experiment.store.episodes())) == (4, [], 4)
+        experiment.resume()
+        assert experiment.propose("r", "x").status == WAIT, "tried again when a person says so"
+        experiment.close()
+        experiment = open_experiment(tmp_path / "ill")
+        assert experiment.propose("r", "x").status == WAIT, "and after a restart"
+    assert experiment.resume()[0]
+    assert np.array_equal(experiment.propose("r", "x").offer.theta, healthy[4].theta)
+    with monkeypatch.context() as ill:
+        ill.setattr(CRBO, "_propose", broken)
+        assert experiment.propose("b", "y").status == WAIT
+        late = experiment.propose("r", "x")
+        assert late.status == OK, "what is in hand is"
+        assert experiment.acknowledge(episode(experiment, late, 0.7))[0] == ACCEPTED
+        assert experiment.state == "running", "there are other data now"
+        assert experiment.propose("b", "y").status == WAIT
+        experiment.finish()
+        answer = experiment.propose("r", "z")
+        assert (answer.status, answer.offer.kind) == (DONE, "best")
 
 
 def test_the_budget_counts_pending_proposals_and_ends_the_run_with_the_best_policy(tmp_path: Path) -> None:
@@ -368,6 +415,8 @@ def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path) -> None:
     answers = [experiment.propose("r", f"full{i}") for i in range(30)]
     full = next(a for a in answers if a.status == WAIT)
     assert "full" in full.reason
+    assert full.alarm
+    assert "full" in experiment.message, "and a person sees it"
     given = [a for a in answers if a.status == OK]
     waiting = [i for i, a in enumerate(answers) if a.status == WAIT]
     experiment.store.database.query("PRAGMA max_page_count=100000")
@@ -384,7 +433,7 @@ def test_a_result_that_cannot_be_written_is_not_acknowledged_nor_told(
     answer = experiment.propose("r", "q")
     experiment.store.database.query("PRAGMA query_only=ON")
     status, reason = experiment.acknowledge(episode(experiment, answer))
-    assert (status, "read-only" in reason) == (RETRY, True)
+    assert (status, "read-only" in reason, experiment.message) == (RETRY, True, reason)
     assert experiment.method.n == 0
     experiment.store.database.query("PRAGMA query_only=OFF")
     assert experiment.acknowledge(episode(experiment, answer)) == (ACCEPTED, "")
@@ -422,8 +471,6 @@ def test_a_store_of_another_method_seed_setting_or_schema_is_refused_with_the_re
         open_experiment(tmp_path, method="bo")
     with pytest.raises(StoreError, match="setting preset: -, not paper"):
         open_experiment(tmp_path, settings={"gamma": 0.5, "preset": "paper"})
-    with pytest.raises(StoreError, match="exists already"):
-        open_experiment(tmp_path, resume=False)
     for version in (1, 99):
         with sqlite3.connect(tmp_path / "experiment.sqlite") as connection:
             connection.execute(f"PRAGMA user_version={version}")
@@ -576,7 +623,7 @@ def test_an_early_proposal_is_discarded_when_the_operator_changes_what_it_rests_
         play(experiment, 5)
         if early:
             assert experiment.prepare()
-            unchanged = experiment._unsaved
+            unchanged = experiment.learner.unsaved
         experiment.configure(**change)
         found[name] = play(experiment, 3)
     assert thetas(found["early"]) == thetas(found["plain"])
@@ -668,3 +715,31 @@ def test_what_broke_the_contract_is_told_to_the_method_and_survives_a_restart(tm
         assert experiment.returns()[0] == 5, "a monitor without its memory hears of the failure, too"
         experiment.close()
         experiment = open_experiment(tmp_path, settings={"gamma": 0.5, "j_min": -5.0})
+
+
+def test_bounds_and_scales_of_every_kind_of_axis_survive_reopening_and_another_one_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    kinds: dict[str, Any] = {"log": [False, True, False, True], "integer": [False, False, True, True]}
+    space = Space([-1.0, 0.1, 0.0, 1.0], [1.0, 10.0, 5.0, 64.0], **kinds)
+    problem = Problem("t", "nominal", space, np.array([0.0, 1.0, 2.0, 8.0]))
+    experiment = open_experiment(tmp_path, problem=problem)
+    before = [offer.theta.tolist() for offer in play(experiment, 6)]
+    experiment.close()
+    store = ExperimentStore(tmp_path / "experiment.sqlite")
+    facts, proposals, names = store.experiment(), store.proposals(), store.names()
+    store.close()
+    assert facts is not None
+    again = stored_space(facts)
+    assert [again.log.tolist(), again.integer.tolist()] == [kinds["log"], kinds["integer"]]
+    assert names == [], "who has no names gets none"
+    assert scale_blob(space) == bytes([0, 1, 2, 3])
+    assert [again.lower.tolist(), again.upper.tolist()] == [space.lower.tolist(), space.upper.tolist()]
+    assert [row.proposal.theta.tolist() for row in proposals] == before
+    named = replace(problem, space=Space(space.lower, space.upper, **kinds, names=["a", "b", "c", "d"]))
+    with contextlib.closing(open_experiment(tmp_path / "named", problem=named).store) as store:
+        assert store.names() == ["a", "b", "c", "d"]
+    for name in ("log", "integer"):
+        other = Space(space.lower, space.upper, **{**kinds, name: [False] * 4})
+        with pytest.raises(StoreError, match=r"holds another experiment \(domain"):
+            open_experiment(tmp_path, problem=replace(problem, space=other))

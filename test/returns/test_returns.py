@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -151,24 +152,104 @@ def test_what_a_record_lacks_is_named(file: Callable[[str], Path]) -> None:
     assert number_at(SimpleNamespace(d=SimpleNamespace(sec=2, nanosec=500_000_000)), "d") == 2.5
 
 
-def test_a_bag_gives_the_same_without_moving_anything(
-    file: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+POINT = "float64 x\nfloat64 y\nfloat64 z"
+LINE = "=" * 80
+DEFINITIONS = {  # as a bag holds them, without what no metric reads
+    "std_msgs/msg/Float64": "float64 data",
+    "sensor_msgs/msg/LaserScan": "float32[] ranges",
+    "nav_msgs/msg/Odometry": f"geometry_msgs/PoseStamped pose\n{LINE}\nMSG: geometry_msgs/PoseStamped\n"
+    f"geometry_msgs/Pose pose\n{LINE}\nMSG: geometry_msgs/Pose\ngeometry_msgs/Point position\n{LINE}\n"
+    f"MSG: geometry_msgs/Point\n{POINT}",
+    "nav_msgs/msg/Path": f"geometry_msgs/PoseStamped[] poses\n{LINE}\nMSG: geometry_msgs/PoseStamped\n"
+    f"geometry_msgs/Pose pose\n{LINE}\nMSG: geometry_msgs/Pose\ngeometry_msgs/Point position\n{LINE}\n"
+    f"MSG: geometry_msgs/Point\n{POINT}",
+}
+TYPES = dict.fromkeys(("/y", "/r", "/u"), "std_msgs/msg/Float64")
+TYPES |= {"/odom": "nav_msgs/msg/Odometry", "/plan": "nav_msgs/msg/Path", "/scan": "sensor_msgs/msg/LaserScan"}
+
+
+def plain(message: Any) -> Any:
+    if isinstance(message, SimpleNamespace):
+        return {name: plain(value) for name, value in vars(message).items()}
+    return [plain(value) for value in message] if isinstance(message, list) else message
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Path:
+    """The log as a recording."""
     writer_module: Any = pytest.importorskip("mcap_ros2.writer")
-    bag = tmp_path / "bag" / "run_0.mcap"
-    bag.parent.mkdir()
-    with open(bag, "wb") as stream, writer_module.Writer(stream) as writer:
-        schema = writer.register_msgdef("std_msgs/msg/Float64", "float64 data")
-        for topic in ("/y", "/r", "/u"):
-            for t, message in a_log()[topic]:
-                writer.write_message(topic, schema, {"data": message.data}, int(t * 1e9), int(t * 1e9))
+    found = tmp_path / "bag" / "run_0.mcap"
+    found.parent.mkdir()
+    with open(found, "wb") as stream, writer_module.Writer(stream) as writer:
+        schemas = {name: writer.register_msgdef(name, text) for name, text in DEFINITIONS.items()}
+        for topic, messages in a_log().items():
+            for t, message in messages:
+                time = int(t * 1e9)
+                writer.write_message(topic, schemas[TYPES[topic]], plain(message), time, time)
+    return found
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_each_metric_is_the_same_from_a_bag(
+    metric: str, file: Callable[[str], Path], bag: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value, where, _ = BY_HAND[metric]
+    given = file(f"terms: [{{metric: {metric}, {where}}}]\n")
+    assert cli.main(["score", str(bag), "--json", "--return", str(given)]) == 0
+    assert json.loads(capsys.readouterr().out)["return"] == pytest.approx(value, abs=1e-6)  # (a scan is float32)
+
+
+def test_a_bag_is_scored_without_moving_anything(
+    file: Callable[[str], Path], bag: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "terms: [{metric: iae, of: y, against: r, weight: -1.0}, {metric: effort, of: u, weight: -0.1}]\n"
     for given in (bag, bag.parent):
         assert cli.main(["score", str(given), "--return", str(file(text))]) == 0
         shown = capsys.readouterr().out
         assert "return -4.71" in shown
         assert "19.5 Nm² s" in shown
-    assert cli.main(["score", str(tmp_path / "nothing"), "--return", str(file(text))]) == 1
-    (tmp_path / "broken.mcap").write_bytes(b"no bag")
-    assert cli.main(["score", str(tmp_path / "broken.mcap"), "--return", str(file(text))]) == 1
-    assert "cannot be read as MCAP" in capsys.readouterr().err
+
+
+def test_what_is_odd_about_a_bag_is_a_sentence_and_the_others_are_scored_all_the_same(
+    file: Callable[[str], Path], bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, given = bag.read_bytes(), file("terms: [{metric: iae, of: y, against: r}]\n")
+    odd = {
+        "empty": (b"", "is an empty file"),
+        "text": (b"no bag at all", "is no MCAP file"),
+        "cut": (whole[: len(whole) // 2], "is cut off"),
+        "start": (whole[:8], "is cut off"),
+        "damaged": (whole[:60] + b"\xff" * 200 + whole[260:], "cannot be read as MCAP"),
+        "db3": (b"SQLite format 3\0", "ros2 bag convert"),
+    }
+    for name, (content, words) in odd.items():
+        (tmp_path / f"{name}.mcap").write_bytes(content)
+        assert cli.main(["score", str(tmp_path / f"{name}.mcap"), str(bag), "--return", str(given)]) == 1
+        shown = capsys.readouterr()
+        assert words in shown.err
+        assert shown.err.count("\n") == 1
+        assert "return 2.76" in shown.out
+    assert cli.main(["score", str(tmp_path / "nothing"), "--return", str(given)]) == 1
+    assert "no .mcap file (ros2 bag record -s mcap writes one" in capsys.readouterr().err
+    for signals, words in (
+        (SIGNALS.replace("/y,", "/z,"), "has no topic /z; there is: /odom (nav_msgs/msg/Odometry), /plan"),
+        (
+            SIGNALS.replace("topic: /y,", "topic: /scan,"),
+            "is of the type sensor_msgs/msg/LaserScan, not std_msgs",
+        ),
+        (SIGNALS.replace("field: data, unit: rad", "field: value, unit: rad"), "Float64 has no 'value'; it has data"),
+    ):
+        given.write_text(signals + "terms: [{metric: iae, of: y, against: r}]\n")
+        assert cli.main(["score", str(bag), "--return", str(given)]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_an_empty_recording_says_so(
+    file: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer_module: Any = pytest.importorskip("mcap_ros2.writer")
+    with open(tmp_path / "none.mcap", "wb") as stream, writer_module.Writer(stream):
+        pass
+    given = file("terms: [{metric: iae, of: y, against: r}]\n")
+    assert cli.main(["score", str(tmp_path / "none.mcap"), "--return", str(given)]) == 1
+    assert "has no topic /y; there is: no topic at all" in capsys.readouterr().err

@@ -93,3 +93,22 @@ def test_a_link_that_never_gets_an_answer_says_so_in_the_end() -> None:
     with pytest.raises(NoAnswer):
         link.ask("std_srvs/srv/Trigger", "/slow", "question", 0.3)
     assert (len(asked), len(logged)) == (3, 2)
+
+
+def test_an_action_is_destroyed_when_nobody_waits_for_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rclpy.action.client import ActionClient
+
+    from crbo_ros.plants.ros.goal import ActionGoal
+
+    spinning: list[bool] = []
+    destroy: Any = ActionClient.destroy
+    with RosLink("closing") as link:
+        spinner = link._spinner
+
+        def watched(own: Any) -> None:
+            spinning.append(spinner.alive)
+            destroy(own)
+
+        monkeypatch.setattr(ActionClient, "destroy", watched)
+        ActionGoal(link, "test_msgs/action/Fibonacci", "fibonacci")
+    assert spinning[0] is False

@@ -37,7 +37,7 @@ def test_it_asks_before_it_starts_the_command_and_waits_for_its_end(
     buttons.show_state(state("finished"))
     assert not buttons.buttons["accept"].isEnabled()  # its folder is not here
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "run.json").write_text("{}")
+    (tmp_path / "mine" / "manifest.json").write_text("{}")
     buttons.show_state(state("running"))
     assert not buttons.buttons["accept"].isEnabled()
     buttons.show_state(state("finished"))

@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
+from crbo_ros.view.values import TOPICS
+
 ROOT = Path(__file__).parents[2]
-TYPES = {
-    "optimizer_state": "OptimizerState",
-    "proposal": "Proposal",
-    "safety_verdict": "SafetyVerdict",
-    "safety_heartbeat": "SafetyHeartbeat",
-    "episode_return": "EpisodeReturn",
-    "runner_status": "RunnerStatus",
-}
+TYPES = {topic: name for topic, (name, _) in TOPICS.items()}
 SERVICES = {"pause", "resume", "finish", "stop", "rearm"}
 
 

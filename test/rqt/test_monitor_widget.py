@@ -2,14 +2,31 @@
 
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from crbo_ros.protocol.records import ContractState, Episode, Offer, Verdict
-from crbo_ros.view.colors import OUTCOME_COLORS
-from crbo_ros.view.values import Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
+from crbo_ros.view.colors import (
+    ALARM,
+    ATTENTION,
+    AVERAGE,
+    BEST,
+    BOUND,
+    COVERAGE,
+    GAMMA,
+    GOOD,
+    LINES,
+    NEUTRAL,
+    OUTCOME_COLORS,
+    START,
+    WORDS,
+    contrast,
+)  # fmt: skip
+from crbo_ros.view.live import KEPT
+from crbo_ros.view.values import EpisodeTrajectory, Heartbeat, OptimizerState, Publishers, Reply, RunnerStatus
 
 UID, MONITOR = "experiment", "monitor"
 HERE = Publishers("/furuta", True, True, True, ("/furuta", "/other"))
@@ -109,6 +126,94 @@ def test_stop_acts_on_the_first_press_even_before_anything_is_known(widget: Any,
     assert client.calls == [("stop", 0, "")]
 
 
+def test_escape_stops_whatever_has_the_focus(widget: Any, client: Client, application: Any) -> None:
+    from crbo_ros.rqt.qt import Qt
+
+    QtTest = pytest.importorskip("PySide6.QtTest")
+    widget.show()
+    widget.activateWindow()
+    application.processEvents()
+    for child in (widget, widget.table, widget.buttons["pause"]):
+        child.setFocus()
+        QtTest.QTest.keyClick(child, Qt.Key.Key_Escape)
+    assert client.calls == [("stop", 0, "")] * 3
+
+
+def test_the_threshold_is_a_line_where_one_is_effective(widget: Any) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), *episodes(3))
+    assert not len(widget.plots.threshold.getData()[0] if widget.plots.threshold.getData()[0] is not None else ())
+    feed(widget, *(replace(verdict(i, "approved", 1.0 + i), threshold=0.25) for i in range(3)))
+    assert set(widget.plots.threshold.getData()[1]) == {0.25}
+    assert "threshold" in widget.plots.legend.text()
+
+
+def trajectory(id: int, height: float) -> EpisodeTrajectory:
+    return EpisodeTrajectory(UID, id, f"episode {id}", ("arm", "pendulum"), (0.0, 0.1, 0.2), (height, 9.0) * 3)
+
+
+def test_an_episode_is_shown_against_theta_0_as_far_as_published(widget: Any) -> None:
+    start = replace(episodes(1)[0], kind="start")
+    feed(widget, HERE, state(), start, *episodes(4), trajectory(2, 2.0))
+    plot = widget.trajectory
+    assert "before this window was opened" in plot.words.text()
+    assert not len(plot.curves.get("theta_0")[0])
+    feed(widget, trajectory(0, 1.0), trajectory(3, 3.0))
+    assert [set(plot.curves.get(name)[1]) for name in ("theta_0", "episode")] == [{1.0}, {3.0}]
+    widget.table.selectRow(2)
+    widget.refresh()
+    assert plot.words.text().startswith("proposal 2")
+    assert set(plot.curves.get("episode")[1]) == {2.0}
+
+
+def test_old_trajectories_are_forgotten_but_for_theta_0s(widget: Any) -> None:
+    feed(widget, HERE, state(), replace(episodes(1)[0], kind="start"), *episodes(80))
+    feed(widget, *(trajectory(id, float(id)) for id in range(80)))
+    first, last = widget.view.trajectories(widget.view.run)
+    assert (first.proposal_id, last.proposal_id) == (0, 79)
+    assert len(widget.view._trajectories) == KEPT + 1
+
+
+def test_the_window_fits_a_small_screen_with_stop_and_the_proposal_in_sight(widget: Any, application: Any) -> None:
+    feed(widget, HERE, state(), Heartbeat(MONITOR, UID, True), *episodes(50), verdict(50, "waiting", 1.0))
+    widget.resize(800, 480)
+    application.processEvents()
+    assert (widget.width(), widget.height()) == (800, 480)
+    for label in (widget.proposal, widget.verdict):
+        assert label.height() >= label.heightForWidth(label.width()), f"cut off: {label.text()}"
+    for child in (widget.buttons["stop"], widget.buttons["approve"], widget.verdict, widget.table):
+        corner = child.mapTo(widget, child.rect().bottomRight())
+        assert child.isVisible()
+        assert corner.x() <= 800
+        assert corner.y() <= 480
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#efefef", "#31363b", "#1e1e1e"])
+def test_colours_can_be_read_on_light_and_on_dark(application: Any, client: Client, ground: str) -> None:
+    """WCAG 2, AA: words 4.5 to 1 from where they stand, lines and points 3 to 1."""
+    from crbo_ros.rqt.qt import QtGui, readable, visible_color
+    from crbo_ros.rqt.widget import MonitorWidget
+
+    before, palette = application.palette(), QtGui.QPalette()
+    for role in (QtGui.QPalette.ColorRole.Base, QtGui.QPalette.ColorRole.Window):
+        palette.setColor(role, QtGui.QColor(ground))
+    application.setPalette(palette)
+    try:
+        for color in (GOOD, ALARM, NEUTRAL, ATTENTION, *OUTCOME_COLORS.values()):
+            assert contrast(readable(color).name(), ground) >= WORDS, color
+        for color in (BEST, AVERAGE, BOUND, GAMMA, COVERAGE, START, *OUTCOME_COLORS.values()):
+            assert contrast(visible_color(color), ground) >= LINES, color
+        window = MonitorWidget(client)
+        window.shutdown()
+        window.resize(800, 480)
+        window.show()
+        feed(window, HERE, state(), *episodes(30))
+        assert count_pixels(window.plots, ground) > 0.4 * window.plots.width() * window.plots.height()
+        assert count_pixels(window.plots, visible_color(OUTCOME_COLORS["completed"])) > 100
+        window.close()
+    finally:
+        application.setPalette(before)
+
+
 def test_buttons_are_enabled_only_when_they_apply(widget: Any) -> None:
     def on() -> set[str]:
         return {name for name, button in widget.buttons.items() if button.isEnabled()}
@@ -140,13 +245,16 @@ def test_the_contract_is_shown_with_what_was_spent_and_what_is_left(widget: Any)
     assert widget.states["contract"].text() == "not heard of yet"
     contract = ContractState(
         UID, MONITOR, "empty", "the account is empty: ...", 0.05, 100, 0.3, 0.6, 0.1, 3, 40, 4, 37, 3, 4, 1, -0.7, 2.5,
-        0.1, 12, 0.8, 4.2, 3.1, 0.96, 1.4,
+        0.1, 12, 0.8, 4.2, 3.1, 0.96, 1.4, (), ("arm", "current"), (1.3, 2.2), (1.5, 2.0),
     )  # fmt: skip
     feed(widget, HERE, state(), contract)
     text = widget.states["contract"].text()
     for part in ("empty: 3 of 4 falls of new policies in 40/100, 1 under way", "account -0.7", "proven: proposal 12"):
         assert part in text
     assert "the account is empty" in text
+    assert "risk so far 7.5 % of the 5.0 % agreed" in text
+    assert widget.states["signals"].text() == "arm up to 1.3 of 1.5; current up to 2.2 of 2"
+    assert ALARM.lower() in widget.states["signals"].styleSheet()
 
 
 def test_a_runner_at_fault_can_be_cleared(widget: Any, client: Client) -> None:
@@ -164,6 +272,8 @@ def test_a_click_on_a_disabled_button_does_nothing(widget: Any, client: Client) 
 
 
 def test_a_veto_is_shown_in_its_colour_with_its_reason(widget: Any) -> None:
+    from crbo_ros.rqt.qt import readable
+
     color = OUTCOME_COLORS["vetoed"]
     feed(widget, HERE, state(), *episodes(5))
     before = count_pixels(widget.plots, color)
@@ -171,7 +281,7 @@ def test_a_veto_is_shown_in_its_colour_with_its_reason(widget: Any) -> None:
     feed(widget, *episodes(1, 5, "vetoed", "worst case -0.3 is below the threshold 0.1"))
     assert count_pixels(widget.plots, color) > before + 20
     assert widget.verdict.text() == "vetoed: worst case -0.3 is below the threshold 0.1"
-    assert color in widget.verdict.styleSheet()
+    assert readable(color).name() in widget.verdict.styleSheet()
 
 
 def test_the_picture_is_not_blank_and_shows_every_kind_of_point(widget: Any) -> None:
@@ -266,6 +376,11 @@ def test_matplotlib_draws_the_same_where_pyqtgraph_is_missing(
     application.processEvents()
     for outcome in ("completed", "terminated", "vetoed"):
         assert count_pixels(window.plots, OUTCOME_COLORS[outcome]) > 50, outcome
+    feed(window, trajectory(3, 2.0))
+    window.tabs.setCurrentWidget(window.trajectory)
+    application.processEvents()
+    assert set(window.trajectory.curves.get("episode")[1]) == {2.0}
+    assert count_pixels(window.trajectory, OUTCOME_COLORS["completed"]) > 50
     window.close()
 
 

@@ -147,6 +147,10 @@ def test_an_unknown_option_or_plant_is_refused_by_name() -> None:
 def test_custom_is_a_domain_without_a_runner_of_ours() -> None:
     problem = task_problem("custom", **CUSTOM)
     assert (problem.task, problem.plant, problem.space.dim) == ("custom", "own", 2)
+    assert problem.hardware, "nobody here can know what it moves"
+    assert not task_problem("custom", **CUSTOM, hardware=False).hardware
+    with pytest.raises(InvalidInput, match="hardware: 'no' is not bool"):
+        task_problem("custom", **CUSTOM, hardware="no")
     with pytest.raises(InvalidInput, match="needs the option upper"):
         task_problem("custom", lower=[0.0])
     with pytest.raises(InvalidInput, match="theta_0"):

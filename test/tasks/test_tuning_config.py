@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crbo_ros.errors import CrboError, InvalidInput
+from crbo_ros.errors import CrboError, InvalidInput, PolicyFailed
 from crbo_ros.plants.ros.config import AGGREGATES, ReturnConfig, read_config
+from crbo_ros.plants.ros.episode import RosReturn
 from crbo_ros.registry import make_task
 from crbo_ros.returns.fields import number_at
+from crbo_ros.ros.link import RosLink
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GOOD = """\
@@ -173,3 +175,14 @@ def test_every_proposal_respects_whole_numbers_switches_and_coupled_limits(tmp_p
         file.write_text(CONSTRAINED.replace("slow < fast", wrong))
         with pytest.raises(InvalidInput, match=words):
             read_config(file)
+
+
+def test_a_cost_that_is_not_finite_ends_the_episode_at_the_next_look() -> None:
+    """A controller that goes unstable is not watched until the episode's time is up (PX4 18905)."""
+    returns = RosReturn(RosLink("test"), ReturnConfig(topic="/robot/cost", type="std_msgs/msg/Float64", field="data"))
+    returns.begin()
+    returns._on_message(SimpleNamespace(data=1.0))
+    returns.check()
+    returns._on_message(SimpleNamespace(data=float("nan")))
+    with pytest.raises(PolicyFailed, match="/robot/cost: field 'data': is nan"):
+        returns.check()

@@ -31,7 +31,6 @@ def test_there_are_30_seconds_of_demonstrations_and_none_of_them_falls() -> None
 
 @pytest.mark.slow
 def test_training_is_deterministic_by_its_seed(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     for name in ("a", "b"):
         assert main(["train", "furuta", "--seed", "3", "--epochs", "1", "--out", str(tmp_path / f"{name}.npz")]) == 0
     a, b = (NNPolicy.load(tmp_path / f"{name}.npz") for name in ("a", "b"))
@@ -42,7 +41,6 @@ def test_training_is_deterministic_by_its_seed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_committed_weights_are_what_the_command_makes(tmp_path: Path) -> None:
     """Up to the last digits, which another processor's arithmetic may change and training may amplify."""
-    pytest.importorskip("torch")
     assert main(["train", "furuta", "--out", str(tmp_path / "furuta.npz")]) == 0
     made, committed = NNPolicy.load(tmp_path / "furuta.npz"), Furuta().policy
     np.testing.assert_allclose(made.get_weights(), committed.get_weights(), atol=0.02)

@@ -254,3 +254,22 @@ def test_the_progress_line_says_where_the_run_stands_and_what_it_waits_for(view:
     clock.now += 30.0
     view.record([state(completed=3, budget=5, vetoed=1), RunnerStatus("/a", "held", "stop was called")])
     assert progress.line().endswith("vetoes 1  failed 0  ETA 0:30  (stop was called)")
+
+
+def test_the_progress_line_says_what_an_episode_is_expected_to_gain(view: LiveView, clock: Clock) -> None:
+    progress = ProgressLine(view, clock)
+    view.record([state(completed=1, budget=5, best_mean=0.5), proposed(0)])
+    assert "expected gain 0.03989  " in progress.line()  # sigma / sqrt(2 pi): as likely better as worse
+    view.record([state(completed=2, budget=5, best_mean=0.5), episode(0, 0.5), proposed(1)])
+    assert "expected gain 0  " in progress.line()  # the promise of the one before came to nothing
+    assert progress.line() == progress.line()
+
+
+def test_the_robot_is_what_the_runner_that_knows_least_says(view: LiveView) -> None:
+    assert view.plant_text() == ("", "no runner tells")
+    view.record([RunnerStatus("/a", "waiting", plant="plant_safe", plant_reason="0 V, at rest")])
+    assert view.plant_text() == ("plant_safe", "in its safe state: 0 V, at rest")
+    view.record([RunnerStatus("/b", "running", "", 7, plant="plant_moving")])
+    assert view.plant_text() == ("plant_moving", "moves, policy of proposal 7")
+    view.record([RunnerStatus("/c", "error", plant="plant_unknown", plant_reason="no answer from the card")])
+    assert view.plant_text() == ("plant_unknown", "NOT KNOWN: keep away: no answer from the card")
