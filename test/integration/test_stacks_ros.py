@@ -70,6 +70,7 @@ def test_a_robot_that_follows_its_path_is_tuned_by_nav2s_action_and_topics(
         first = task.rollout(task.theta_0, RNG)
         assert first.end == "completed", first.reason
         better = task.rollout([0.4, 0.9, 0.25, 0.5, 0.6], RNG)
+        assert better.end == "completed", better.reason
         assert better.value > first.value + 5.0
     (tmp_path / "nav.yaml").write_text(text.replace("below: 0.05", "below: 5.0"))
     with make_task("tuning", config=tmp_path / "nav.yaml") as task:

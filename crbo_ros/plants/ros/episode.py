@@ -22,6 +22,7 @@ STOP, FIND = 5.0, 2.0  # s: the stop service's answer, and finding it
 FAREWELL = CANCEL + STOP + FIND
 SUCCEEDED = 4  # action_msgs/msg/GoalStatus
 BACKLOG, LONGEST_BACKLOG = 0.15, 3.0  # s without a message: all have come; and how long that is waited for
+OVERDUE = 4.0  # s for which a silent topic is waited for: a lost packet is sent again within 3 s
 PARTS = {"service": "Request", "action": "Goal", "topic": "Message"}
 
 
@@ -35,6 +36,7 @@ class RosReturn:
         self._samples: list[Any] = []
         self._log: dict[str, list[tuple[float, Any]]] = {}  # of a definition's topics
         self._until = math.inf  # s, the middleware's clock: what comes later does not count
+        self._overdue: set[str] = set()  # topics that were silent up to the end: what was sent by then counts
         self._looked = self._newest = 0.0  # when the limits were last looked at, and when a message last came
 
     def connect(self) -> None:
@@ -77,8 +79,9 @@ class RosReturn:
     def _on_logged(self, topic: str, message: Any, info: Any) -> None:
         """With the time at which the middleware got it: this thread may be behind."""
         with self._lock:
-            received = 1e-9 * info["received_timestamp"]
-            if self._collecting and received <= self._until:
+            received, sent = 1e-9 * info["received_timestamp"], 1e-9 * info["source_timestamp"]
+            counts = received <= self._until or (topic in self._overdue and sent <= self._until)
+            if self._collecting and counts:
                 self._log.setdefault(topic, []).append((received, message))
                 self._newest = time.monotonic()
 
@@ -98,11 +101,18 @@ class RosReturn:
         if passed := definition.violations(log, partial=True):
             raise PolicyFailed(f"limit: {passed[0]}")
 
-    def _scored(self, poll: Poll) -> float:
+    def _heard_all(self) -> bool:
+        with self._lock:
+            return self._overdue <= self._log.keys()
+
+    def _scored(self, timeout: float, poll: Poll) -> float:
         definition = self.config.definition
         assert definition is not None
-        self._until = time.time() + self.config.settle
+        with self._lock:
+            self._until = time.time() + self.config.settle
+            self._overdue = set(definition.topics) - self._log.keys()
         self.link.wait(lambda: False, self.config.settle, poll)
+        self.link.wait(self._heard_all, min(timeout, OVERDUE), poll)
         # Many messages at once (a simulation that is faster than real time) may not have got through this thread yet.
         self.link.wait(lambda: time.monotonic() - self._newest > BACKLOG, LONGEST_BACKLOG, poll)
         with self._lock:
@@ -128,7 +138,7 @@ class RosReturn:
     def begin(self) -> None:
         with self._lock:
             self._collecting, self._samples, self._problem, self._log = True, [], "", {}
-            self._until = math.inf
+            self._until, self._overdue = math.inf, set()
 
     def _count(self) -> int:
         with self._lock:
@@ -138,7 +148,7 @@ class RosReturn:
         """The return. `answer`: what the start gave."""
         config = self.config
         if config.definition is not None:
-            return self._scored(poll)
+            return self._scored(timeout, poll)
         if config.topic:
             # What was published just before the end may still be on its way.
             self.link.wait(lambda: False, config.settle, poll)
