@@ -82,6 +82,7 @@ def main() -> None:
     from geometry_msgs.msg import PoseStamped
     from nav_msgs.msg import Odometry, Path
     from rclpy.action import ActionServer
+    from rclpy.duration import Duration
     from rclpy.executors import ExternalShutdownException
     from rclpy.node import Node
     from sensor_msgs.msg import LaserScan
@@ -136,6 +137,12 @@ def main() -> None:
                 self.scan.publish(scan)
             feedback.navigation_time.sec, feedback.navigation_time.nanosec = divmod(round(rows[-1][0] * 1e9), 10**9)
             goal.publish_feedback(feedback)
+            for publisher in (
+                self.plan,
+                self.odom,
+                self.scan,
+            ):  # minutes in a moment: what was lost is sent again first
+                publisher.wait_for_all_acked(Duration(seconds=10.0))
             self.clock_s += TIMEOUT + 1.0
             result = NavigateToPose.Result()
             if arrived:

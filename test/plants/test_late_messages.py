@@ -86,3 +86,14 @@ def test_a_topic_that_stays_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         hear(made, "/a", 1.0, now + 0.001 * k, now + 0.001 * k)
     with pytest.raises(PlantError, match="no message on /b"):
         made.end(None, 10.0, no_poll)
+
+
+def test_what_was_sent_before_the_episode_does_not_count_whatever_the_publishers_clock_says() -> None:
+    for ahead in (0.0, -3600.0, 86400.0):
+        made, now = collecting(), time.time()
+        hear(made, "/a", 99.0, now - 1.0 + ahead, now + 0.001)  # of the episode before, 1 s on its way
+        for topic in ("/a", "/b"):
+            for k in range(1, 3):
+                hear(made, topic, 1.0, now + 0.001 * k + ahead, now + 0.001 * k + 0.0005)
+        time.sleep(0.01)
+        assert made.end(None, 10.0, no_poll) == pytest.approx(2.0), ahead

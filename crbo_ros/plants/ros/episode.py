@@ -34,7 +34,8 @@ class RosReturn:
         self._lock = threading.Lock()
         self._collecting, self._problem = False, ""
         self._samples: list[Any] = []
-        self._log: dict[str, list[tuple[float, Any]]] = {}  # of a definition's topics
+        self._log: dict[str, list[tuple[float, float, Any]]] = {}  # of a definition's topics: s received, s sent
+        self._since = -math.inf  # s, when the episode began
         self._until = math.inf  # s, the middleware's clock: what comes later does not count
         self._overdue: set[str] = set()  # topics that were silent up to the end: what was sent by then counts
         self._looked = self._newest = 0.0  # when the limits were last looked at, and when a message last came
@@ -82,8 +83,19 @@ class RosReturn:
             received, sent = 1e-9 * info["received_timestamp"], 1e-9 * info["source_timestamp"]
             counts = received <= self._until or (topic in self._overdue and sent <= self._until)
             if self._collecting and counts:
-                self._log.setdefault(topic, []).append((received, message))
+                self._log.setdefault(topic, []).append((received, sent, message))
                 self._newest = time.monotonic()
+
+    def _record(self) -> dict[str, list[tuple[float, Any]]]:
+        """What was sent in this episode: a message of the one before may have been on its way for long.
+
+        The publisher's clock need not be ours: the fastest message tells by how much they differ.
+        """
+        record = {}
+        for topic, rows in self._log.items():
+            fastest = min(received - sent for received, sent, _ in rows)
+            record[topic] = [(received, message) for received, sent, message in rows if sent + fastest >= self._since]
+        return record
 
     def check(self) -> None:
         """PolicyFailed as soon as no return can come of it any more: a number that is not finite, or a hard limit of
@@ -97,7 +109,7 @@ class RosReturn:
             return
         self._looked = now
         with self._lock:
-            log = {topic: list(messages) for topic, messages in self._log.items()}
+            log = self._record()
         if passed := definition.violations(log, partial=True):
             raise PolicyFailed(f"limit: {passed[0]}")
 
@@ -117,7 +129,7 @@ class RosReturn:
         self.link.wait(lambda: time.monotonic() - self._newest > BACKLOG, LONGEST_BACKLOG, poll)
         with self._lock:
             self._collecting = False
-            log = {topic: list(rows) for topic, rows in self._log.items()}
+            log = self._record()
         try:
             self._result = definition.score(log)
         except InvalidInput as error:
@@ -138,7 +150,7 @@ class RosReturn:
     def begin(self) -> None:
         with self._lock:
             self._collecting, self._samples, self._problem, self._log = True, [], "", {}
-            self._until, self._overdue = math.inf, set()
+            self._since, self._until, self._overdue = time.time(), math.inf, set()
 
     def _count(self) -> int:
         with self._lock:
